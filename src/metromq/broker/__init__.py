@@ -1,0 +1,1 @@
+"""The asyncio shell around the protocol: doors, authentication, journal, metrics."""

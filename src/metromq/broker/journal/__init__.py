@@ -1,0 +1,1 @@
+"""The durable log of one broker: append-only segments, offsets, group commit, retention."""

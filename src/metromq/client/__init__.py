@@ -1,0 +1,1 @@
+"""An asyncio MQTT client on the same wire code as the broker."""

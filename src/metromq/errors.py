@@ -1,0 +1,57 @@
+"""The one error tree: what our user did wrong, what a peer did wrong, what the disk did."""
+
+
+class MetroError(Exception):
+    """Base of every error that MetroMQ raises on purpose."""
+
+
+class UsageError(MetroError):
+    """Our own side was called or configured wrongly; the message says what to do."""
+
+
+class ConfigError(UsageError):
+    """A configuration value is wrong: `where` names the file and field."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
+        self.where = where
+        self.problem = problem
+
+
+class PeerViolation(MetroError):
+    """A peer broke the standard; `reason_code` is what MQTT 5 calls it."""
+
+    def __init__(self, reason_code: int, message: str) -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+
+
+class MalformedPacket(PeerViolation):
+    """Bytes that are no packet of the standard (reason 0x81 unless said otherwise)."""
+
+    def __init__(self, message: str, reason_code: int = 0x81) -> None:
+        super().__init__(reason_code, message)
+
+
+class ProtocolViolation(PeerViolation):
+    """A well-formed packet at the wrong moment or with a forbidden value (reason 0x82 unless said otherwise)."""
+
+    def __init__(self, message: str, reason_code: int = 0x82) -> None:
+        super().__init__(reason_code, message)
+
+
+class JournalError(MetroError):
+    """The journal cannot be read or written."""
+
+
+class JournalDamaged(JournalError):
+    """A segment is damaged before its tail; `segment` names the file and `position` the byte."""
+
+    def __init__(self, segment: str, position: int, problem: str) -> None:
+        super().__init__(f"{segment} is damaged at byte {position}: {problem}")
+        self.segment = segment
+        self.position = position
+
+
+class JournalFull(JournalError):
+    """No room is left on the disk; new QoS 1 and 2 messages are refused (reason 0x97)."""

@@ -1,0 +1,1 @@
+"""MQTT itself: bytes, topics and sessions, without I/O."""

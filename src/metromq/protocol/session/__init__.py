@@ -1,0 +1,1 @@
+"""The state of clients: sessions, connections and the hub that joins them."""

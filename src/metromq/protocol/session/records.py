@@ -1,0 +1,131 @@
+"""What the broker writes into its journal: kinds of records and their bytes.
+
+A MESSAGE record gets an offset from the journal. It lists the sessions that must still receive it, so that a restart
+rebuilds every queue without matching a single filter. All other kinds change the state of one session.
+"""
+
+import struct
+from typing import Final, final
+
+from metromq.errors import JournalError
+from metromq.protocol.session.message import Message
+
+MESSAGE: Final = 1  # the only kind that the journal numbers
+SESSION_OPENED: Final = 2
+SESSION_CLOSED: Final = 3
+SUBSCRIBED: Final = 4
+UNSUBSCRIBED: Final = 5
+ACKNOWLEDGED: Final = 6  # the subscriber is done with the packet id
+RECEIVED: Final = 7  # the subscriber sent PUBREC for the packet id
+RELEASED: Final = 8  # the publisher sent PUBREL for the packet id
+SESSION_DETACHED: Final = 9  # the connection ended; expiry and will delay start to count
+LINK: Final = 10  # state of a link between brokers
+CONTROL: Final = 11  # state of the federation (membership, topic table)
+
+_HEAD: Final = struct.Struct("<QBQIHHHHI")
+_TARGET: Final = struct.Struct("<IBB")
+_U32: Final = struct.Struct("<I")
+_ORIGIN: Final = struct.Struct("<qB")
+
+
+@final
+class Target:
+    """A session that a message still has to reach: its number, the granted QoS and flags, subscription identifiers."""
+
+    def __init__(self, session: int, flags: int, identifiers: tuple[int, ...] = ()) -> None:
+        self.session = session
+        self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
+        self.identifiers = identifiers
+
+
+@final
+class MessageRecord:
+    """A MESSAGE record, decoded."""
+
+    def __init__(self, message: Message, targets: list[Target], publisher_session: int, packet_id: int) -> None:
+        self.message = message
+        self.targets = targets
+        self.publisher_session = publisher_session  # 0: no persistent session
+        self.packet_id = packet_id  # of a QoS 2 publisher, so that its repeat is recognised after a crash
+
+
+def encode_message(message: Message, targets: list[Target], publisher_session: int = 0, packet_id: int = 0) -> bytes:
+    topic = message.topic.encode()
+    publisher = message.publisher.encode()
+    flags = message.qos | (4 if message.retain else 0) | (message.kind << 3) | (32 if message.origin else 0)
+    parts = [
+        _HEAD.pack(
+            message.time_us,
+            flags,
+            message.expires_at_us,
+            publisher_session,
+            packet_id,
+            len(topic),
+            len(publisher),
+            len(targets),
+            len(message.properties),
+        ),
+        topic,
+        publisher,
+        message.properties,
+    ]
+    for target in targets:
+        parts.append(_TARGET.pack(target.session, target.flags, len(target.identifiers)))
+        for identifier in target.identifiers:
+            parts.append(_U32.pack(identifier))
+    if message.origin:
+        origin = message.origin.encode()
+        parts.append(_ORIGIN.pack(message.origin_offset, len(origin)))
+        parts.append(origin)
+    parts.append(message.payload)
+    return b"".join(parts)
+
+
+def decode_message(body: bytes, offset: int = -1) -> MessageRecord:
+    try:
+        return _decode_message(body, offset)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise JournalError(f"message record at offset {offset} cannot be decoded: {error}") from error
+
+
+def _decode_message(body: bytes, offset: int) -> MessageRecord:
+    time_us, flags, expires_us, session, packet_id, n_topic, n_publisher, n_targets, n_properties = _HEAD.unpack_from(
+        body
+    )
+    position = _HEAD.size
+    topic = body[position : position + n_topic].decode()
+    position += n_topic
+    publisher = body[position : position + n_publisher].decode()
+    position += n_publisher
+    properties = body[position : position + n_properties]
+    position += n_properties
+    targets: list[Target] = []
+    for _ in range(n_targets):
+        number, target_flags, count = _TARGET.unpack_from(body, position)
+        position += _TARGET.size
+        identifiers: list[int] = []
+        for _ in range(count):
+            identifiers.append(_U32.unpack_from(body, position)[0])
+            position += 4
+        targets.append(Target(number, target_flags, tuple(identifiers)))
+    origin, origin_offset = "", -1
+    if flags & 32:
+        origin_offset, n_origin = _ORIGIN.unpack_from(body, position)
+        position += _ORIGIN.size
+        origin = body[position : position + n_origin].decode()
+        position += n_origin
+    message = Message(
+        topic,
+        body[position:],
+        flags & 3,
+        bool(flags & 4),
+        properties,
+        expires_us,
+        time_us,
+        publisher,
+        (flags >> 3) & 3,
+        origin,
+        origin_offset,
+    )
+    message.offset = offset
+    return MessageRecord(message, targets, session, packet_id)

@@ -1,0 +1,1 @@
+"""Topic names, filters, the matching tree, retained messages and Z-order areas."""
