@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from metromq.config import raise_problems
 from metromq.errors import ConfigError, UsageError
@@ -122,7 +122,7 @@ class BrokerSpec:
     name: str
     # Where clients and peers reach it; port 0 lets the system choose, for cities on one machine.
     listen: str = "127.0.0.1:0"
-    # The area it is at home in; fewer digits than l_b mean every area inside. Empty: at home nowhere.
+    # The areas it is at home in, with spaces between; fewer digits than l_b mean every area inside. Empty: nowhere.
     area: str = ""
     site: str = ""
     latitude: Latitude | None = None
@@ -142,8 +142,9 @@ class BrokerSpec:
         _, colon, port = self.listen.rpartition(":")
         if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
             yield "listen", f'must look like 127.0.0.1:1883, not "{self.listen}"'
-        if self.area and not all(digit in ("0", "1", "2", "3") for digit in self.area.split("/")):
-            yield "area", f'must be digits 0 to 3 with slashes between, such as 1/0, not "{self.area}"'
+        for area in self.area.split():
+            if not all(digit in ("0", "1", "2", "3") for digit in area.split("/")):
+                yield "area", f'must be digits 0 to 3 with slashes between, such as 1/0, not "{area}"'
 
 
 @dataclass(frozen=True)
@@ -193,15 +194,14 @@ class City:
     def _area_problems(self) -> Iterator[tuple[str, str]]:
         taken: dict[str, str] = {}
         for number, broker in enumerate(self.brokers):
-            if not broker.area:
-                continue
-            if len(broker.area.split("/")) > self.areas.l_b:
-                yield f"brokers[{number}].area", f"{broker.area} has more than l_b = {self.areas.l_b} digits"
-                continue
-            for area in areas_within(broker.area, self.areas.l_b):
-                if area in taken:
-                    yield f"brokers[{number}].area", f"{area} is already home of {taken[area]}"
-                taken[area] = broker.name
+            for prefix in broker.area.split():
+                if len(prefix.split("/")) > self.areas.l_b:
+                    yield f"brokers[{number}].area", f"{prefix} has more than l_b = {self.areas.l_b} digits"
+                    continue
+                for area in areas_within(prefix, self.areas.l_b):
+                    if area in taken:
+                        yield f"brokers[{number}].area", f"{area} is already home of {taken[area]}"
+                    taken[area] = broker.name
         missing = [area for area in all_areas(self.areas.l_b) if area not in taken]
         if missing:
             yield "brokers", f"no broker is at home in area {', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
@@ -220,9 +220,14 @@ class City:
         return {
             area: broker.name
             for broker in self.brokers
-            if broker.area
-            for area in areas_within(broker.area, self.areas.l_b)
+            for prefix in broker.area.split()
+            for area in areas_within(prefix, self.areas.l_b)
         }
+
+    @cached_property
+    def _clusters(self) -> Mapping[str, str]:
+        first = {broker.name: (broker.area.split() or [""])[0] for broker in self.brokers}
+        return {name: "/".join(area.split("/")[: self.areas.l_c]) for name, area in first.items()}
 
     def broker(self, name: str) -> BrokerSpec:
         if name not in self.by_name:
@@ -230,9 +235,8 @@ class City:
         return self.by_name[name]
 
     def cluster_of(self, name: str) -> str:
-        """The first l_c digits of the broker's area; brokers that share them watch each other."""
-        area = self.broker(name).area
-        return "/".join(area.split("/")[: self.areas.l_c]) if area else ""
+        """The first l_c digits of the broker's first area; brokers that share them watch each other."""
+        return self._clusters[name]
 
     def place_of(self, name: str) -> tuple[float, float]:
         """Latitude and longitude: the broker's own, else its site's, else the middle of its area."""
@@ -243,7 +247,8 @@ class City:
             if site.name == broker.site and site.latitude is not None and site.longitude is not None:
                 return site.latitude, site.longitude
         box = self.square.box()
-        return centre_of(box, broker.area) if broker.area else ((box.south + box.north) / 2, (box.west + box.east) / 2)
+        areas = broker.area.split()
+        return centre_of(box, areas[0]) if areas else ((box.south + box.north) / 2, (box.west + box.east) / 2)
 
     def distance_km(self, one: str, other: str) -> float:
         return haversine_km(*self.place_of(one), *self.place_of(other))
@@ -289,13 +294,22 @@ def validate_city(city: City) -> City:
     return city
 
 
-def grid_city(routing: Routing = "geographic", l_b: int = 2, l_c: int = 1, hello_interval_ms: int = 500) -> City:
-    """A city of 4 ** l_b brokers, each in the middle of its area and named after it: b12 is at home in 1/2."""
-    brokers = tuple(BrokerSpec("b" + area.replace("/", ""), area=area) for area in all_areas(l_b))
+def grid_city(
+    routing: str = "geographic", l_b: int = 2, l_c: int = 1, hello_interval_ms: int = 500, count: int | None = None
+) -> City:
+    """A city of 4 ** l_b brokers, each in the middle of its area and named after it: b12 is at home in 1/2.
+
+    With `count` there are fewer, evenly chosen, and each is at home in several areas that follow each other.
+    """
+    every = all_areas(l_b)
+    count = count or len(every)
+    firsts = [number * len(every) // count for number in range(count)]
+    shares = [every[first:last] for first, last in zip(firsts, [*firsts[1:], len(every)], strict=True)]
+    brokers = tuple(BrokerSpec("b" + areas[0].replace("/", ""), area=" ".join(areas)) for areas in shares)
     return validate_city(
         City(
             brokers=brokers,
-            routing=routing,
+            routing=cast(Routing, routing),
             central=brokers[0].name if routing == "central" else "",
             areas=Areas(max(4, l_b), l_b, l_c),
             membership=Membership(hello_interval_ms=hello_interval_ms),
