@@ -13,7 +13,7 @@ messages of a peer after a restart are looked up too.
 from array import array
 from typing import Final, final
 
-from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
 from metromq.federation.stages import FINAL
 
 REMEMBERED: Final = 262_144  # ids per origin; a copy that comes later than this many others is not recognised
@@ -111,6 +111,8 @@ class Inbox:
         if entry.sequence <= self._cursors.get(sender, -1):
             return DROP
         self._cursors[sender] = entry.sequence
+        if entry.flags & SYNC:  # judged by the version of what is retained, not by what was received
+            return uses
         marked = bool(entry.flags & CHECK)
         memory = self._memory(message.origin)
         for use in _USES:
