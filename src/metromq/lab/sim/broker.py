@@ -82,6 +82,7 @@ class SimBroker:
         self.node: Node | None = None
         self.peers: dict[str, SimBroker] = {}  # filled by the city
         self._held: list[Callable[[], None]] | None = None  # while paused
+        self._connections: dict[str, int] = {}  # the connection to each peer that we know to be up
         self._ghosts: dict[str, str] = {}
         self._number = 0
         self._runners: dict[type, Callable[[Any], None]] = {
@@ -154,7 +155,10 @@ class SimBroker:
         self.network.after(self.city.membership.hello_interval_ms / 5000, lambda: self._tick(life))
 
     def peer_up(self, peer: str) -> None:
+        connection = self.network.generation(self.name, peer)
+
         def up() -> None:
+            self._connections[peer] = connection
             self.disk.outboxes[peer].resume(self.peers[peer].disk.inbox.cursor(self.name))
             self._run(self._node.peer_up(peer, self.now_us))
             for to, frame in list(self.disk.leaving):
@@ -277,7 +281,7 @@ class SimBroker:
             self._pump(hop.peer)
 
     def _pump(self, peer: str) -> None:
-        if not self.network.connected(self.name, peer):
+        if peer not in self._node.up or self._connections[peer] != self.network.generation(self.name, peer):
             return
         outbox = self.disk.outboxes[peer]
         while batch := outbox.next_batch():
@@ -290,13 +294,14 @@ class SimBroker:
         self.counters.publications_out += len(batch)
         self.counters.between += len(batch)
         other = self.peers[peer]
-        self.network.send(self.name, peer, lambda: other.later(lambda: other.batch(self.name, data, acknowledged)))
+        connection = self.network.generation(self.name, peer) if acknowledged else -1
+        self.network.send(self.name, peer, lambda: other.later(lambda: other.batch(self.name, data, connection)))
 
-    def batch(self, sender: str, data: bytes, acknowledge: bool) -> None:
+    def batch(self, sender: str, data: bytes, connection: int) -> None:
         for entry in decode_batch(data, self.now_us):
             self.counters.publications_in += 1
             self._receive(sender, entry)
-        if acknowledge:
+        if connection == self.network.generation(self.name, sender):
             other = self.peers[sender]
             self.network.send(self.name, sender, lambda: other.later(lambda: other.acknowledged(self.name)))
 

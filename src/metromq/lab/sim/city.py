@@ -34,7 +34,7 @@ class SimCity:
         interval_s = self.city.membership.hello_interval_ms / 1000
         end = self.env.now + limit_s
         quiet = 0
-        while quiet < 3:
+        while quiet < 2:
             self.run(interval_s * self.city.membership.far_factor)
             quiet = quiet + 1 if self._is_quiet() else 0
             if self.env.now > end:

@@ -55,6 +55,10 @@ class Network:
     def connected(self, one: str, other: str) -> bool:
         return frozenset((one, other)) in self._connected
 
+    def generation(self, one: str, other: str) -> int:
+        """Which connection of the two it is: an answer belongs on the one that brought the question."""
+        return self._generations.get(frozenset((one, other)), 0)
+
     def send(self, sender: str, receiver: str, arrive: Callable[[], None]) -> None:
         """Calls `arrive` after the delay, unless the connection breaks before."""
         pair = frozenset((sender, receiver))
