@@ -80,10 +80,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """Who may enter and what they may do; both files in Mosquitto's own formats."""
+    """Who may enter and what they may do; the password and ACL files have Mosquitto's own formats."""
 
     # None: no passwords are known, so only anonymous clients and certificates get in.
     password_file: ExistingFile | None = None
+    # Users of SCRAM-SHA-256, an enhanced authentication of MQTT 5, made by `metromq passwd -H scram-sha-256`.
+    # None: it is not offered.
+    scram_file: ExistingFile | None = None
     # None: whoever is in may publish and read everything.
     acl_file: ExistingFile | None = None
     # None: anonymous clients only on loopback listeners and only without a password file.
@@ -198,7 +201,7 @@ class Config:
         for said in (listener.allow_anonymous, self.auth.allow_anonymous):
             if said is not None:
                 return said
-        return listener.is_loopback and self.auth.password_file is None
+        return listener.is_loopback and self.auth.password_file is None and self.auth.scram_file is None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not self.name or not self.name.isprintable() or len(self.name.encode()) > 255:
