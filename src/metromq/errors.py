@@ -55,3 +55,20 @@ class JournalDamaged(JournalError):
 
 class JournalFull(JournalError):
     """No room is left on the disk; new QoS 1 and 2 messages are refused (reason 0x97)."""
+
+
+class MqttError(MetroError):
+    """What our client could not do; `reason_code` is the server's (None where no packet gave one)."""
+
+    def __init__(self, message: str, reason_code: int | None = None, server_reference: str | None = None) -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+        self.server_reference = server_reference
+
+
+class ConnectRefused(MqttError):
+    """The server answered CONNECT with a CONNACK that says no."""
+
+
+class ConnectionLost(MqttError):
+    """The connection ended before its time: a DISCONNECT of the server, silence, or the network."""
