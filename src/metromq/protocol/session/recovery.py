@@ -20,7 +20,7 @@ def snapshot(hub: Hub) -> bytes:
     packer.u32(len(durable))
     for session in durable:
         packer.blob(store.pack_state(session))
-    kept = [message for message in hub.retained.items() if not message.topic.startswith("$")]
+    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$")]
     packer.u32(len(kept))
     for message in kept:
         packer.blob(store.pack_retained(message))
