@@ -6,7 +6,20 @@ import sysconfig
 
 from setuptools import setup
 
-HOT_MODULES: list[str] = []
+HOT_MODULES: list[str] = [
+    "src/metromq/protocol/topics/names.py",
+    "src/metromq/protocol/topics/retained.py",
+    "src/metromq/protocol/topics/tree.py",
+    "src/metromq/protocol/wire/connecting.py",
+    "src/metromq/protocol/wire/decode.py",
+    "src/metromq/protocol/wire/encode.py",
+    "src/metromq/protocol/wire/framer.py",
+    "src/metromq/protocol/wire/packets.py",
+    "src/metromq/protocol/wire/properties.py",
+    "src/metromq/protocol/wire/reader.py",
+    "src/metromq/protocol/wire/reasons.py",
+    "src/metromq/protocol/wire/values.py",
+]
 
 
 def compiled() -> list[object]:
