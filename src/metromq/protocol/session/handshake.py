@@ -53,6 +53,9 @@ class Handshake(Outlet):
         if len(self.hub.connections) > self.hub.settings.max_connections:
             self.refuse(reasons.SERVER_BUSY, "the broker has as many connections as it may")
             return
+        if not self.hub.may_connect():
+            self.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
+            return
         self.request = connect
         self.auth_method = properties.auth_method
         self._check_will(connect.will)

@@ -83,6 +83,8 @@ class Hub(Delivery):
         super().__init__(settings, log)
         self.name = name
         self.assigned = 0
+        self.connect_tokens = settings.max_connects_per_s
+        self.connect_at = 0.0
         self.routes = RouteTable()
         self.retained: RetainedTree[Message] = RetainedTree()
         self.sessions: dict[str, Session] = {}
@@ -100,6 +102,18 @@ class Hub(Delivery):
     def at(self, now: float, wall_us: int) -> None:
         self.now = now
         self.wall_us = wall_us
+
+    def may_connect(self) -> bool:
+        """Takes one of the connects this second has, in bursts of up to one second's worth."""
+        rate = self.settings.max_connects_per_s
+        if rate <= 0:
+            return True
+        self.connect_tokens = min(rate, self.connect_tokens + (self.now - self.connect_at) * rate)
+        self.connect_at = self.now
+        if self.connect_tokens < 1:
+            return False
+        self.connect_tokens -= 1
+        return True
 
     # --- sessions -------------------------------------------------------------------------------------------------
 

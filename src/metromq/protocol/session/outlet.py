@@ -25,6 +25,7 @@ class Outlet:
         self.max_packet_bytes = 268_435_460
         self.closing = False  # nothing more is accepted; the shell closes after the last byte
         self.dropped = 0
+        self.owner: object = None  # the shell's protocol that takes what is written
         self.alias_maximum = 0  # topic aliases the client takes
         self.aliases: dict[str, int] | None = None
 
