@@ -490,6 +490,11 @@ class Connection(Handshake):
         self.shut("the client said goodbye")
         self.lost(disconnect.reason_code != reasons.DISCONNECT_WITH_WILL)
 
+    def permissions_changed(self) -> None:
+        self.allowed = None
+        if self.session is not None:
+            self.restricted = not self.access.unrestricted(self.session)
+
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""
         if self.session is not None and self.state != CLOSED:

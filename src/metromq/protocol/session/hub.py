@@ -91,7 +91,7 @@ class Hub(Delivery):
         self.detached: dict[str, Session] = {}
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
-        self.connections: dict[Outlet, None] = {}
+        self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
         self.pending: deque[_Pending] = deque()
         self.federation = Federation()
         self.federated = False
@@ -398,6 +398,11 @@ class Hub(Delivery):
                 self.position += 1
             return self._publish0(route, message, publisher)
         return self._publish12(route, message, publisher, packet_id)
+
+    def publish_system(self, message: Message) -> None:
+        """A retained message of the broker itself; never journalled."""
+        self.store_retained(message)
+        self._publish0(self.routes.find(message.topic.encode()), message, None)
 
     def _publish0(self, route: Route, message: Message, publisher: Session | None) -> int:
         count = 0

@@ -82,3 +82,12 @@ class Outlet:
     def terminate(self, reason_code: int, reason: str) -> None:
         """Ends the connection from the server's side."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Called now and then: ends what has taken too long."""
+
+    def lost(self, clean: bool = False) -> None:
+        """The network connection is gone."""
+
+    def permissions_changed(self) -> None:
+        """The access list was read again."""
