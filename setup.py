@@ -7,7 +7,6 @@ import sysconfig
 from setuptools import setup
 
 HOT_MODULES: list[str] = [
-    "src/metromq/errors.py",
     "src/metromq/protocol/topics/names.py",
     "src/metromq/protocol/topics/retained.py",
     "src/metromq/protocol/topics/tree.py",

@@ -43,3 +43,7 @@ def main() -> None:
     except MetroError as error:
         click.echo(f"metromq: {error}", err=True)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from metromq.protocol.wire import packets
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Packet, Properties, Will
 from metromq.protocol.wire.properties import encode_properties
 from metromq.protocol.wire.reasons import SUCCESS, UNSPECIFIED_ERROR, connack_code_311
-from metromq.protocol.wire.values import binary, string, u16, u32
+from metromq.protocol.wire.values import BYTES, binary, string, u16, u32
 from metromq.protocol.wire.values import varint as varint
 
 _PINGREQ: Final = b"\xc0\x00"
@@ -70,36 +70,47 @@ def encode_publish(
         first |= 1
     if dup:
         first |= 8
-    parts = [b"", binary(topic)]
+    topic_size = len(topic)
+    if topic_size > 0xFFFF:
+        raise UsageError(f"topic name of {topic_size} bytes is longer than 65535 [MQTT-4.7.3-3]")
+    size = 2 + topic_size + len(payload)
+    middle = b""
     if qos:
-        parts.append(u16(packet_id))
+        middle = u16(packet_id)
+        size += 2
     if version == MQTT5:
-        if expiry_s >= 0:
-            properties += b"\x02" + u32(expiry_s)
-        if topic_alias:
-            properties += b"\x23" + u16(topic_alias)
-        for identifier in identifiers:
-            properties += b"\x0b" + varint(identifier)
-        parts.append(varint(len(properties)))
-        parts.append(properties)
-    parts.append(payload)
-    size = 0
-    for part in parts:
-        size += len(part)
-    parts[0] = bytes([first]) + varint(size)
-    return b"".join(parts)
+        if expiry_s >= 0 or topic_alias or identifiers:
+            properties += _for_next_hop(expiry_s, topic_alias, identifiers)
+        properties_size = varint(len(properties))
+        size += len(properties_size) + len(properties)
+        middle += properties_size
+        if properties:
+            middle += properties
+    header = BYTES[first] + varint(size) + BYTES[topic_size >> 8] + BYTES[topic_size & 0xFF]
+    return b"".join([header, topic, middle, payload])
+
+
+def _for_next_hop(expiry_s: int, topic_alias: int, identifiers: tuple[int, ...]) -> bytes:
+    encoded = b""
+    if expiry_s >= 0:
+        encoded = b"\x02" + u32(expiry_s)
+    if topic_alias:
+        encoded += b"\x23" + u16(topic_alias)
+    for identifier in identifiers:
+        encoded += b"\x0b" + varint(identifier)
+    return encoded
 
 
 def encode_ack(kind: int, packet_id: int, reason_code: int, version: int) -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
     first = kind << 4 | (2 if kind == packets.PUBREL else 0)
     if reason_code == SUCCESS or version != MQTT5:
-        return bytes([first, 2]) + u16(packet_id)
-    return bytes([first, 3]) + u16(packet_id) + bytes([reason_code])
+        return BYTES[first] + b"\x02" + u16(packet_id)
+    return BYTES[first] + b"\x03" + u16(packet_id) + BYTES[reason_code]
 
 
 def _packet(first: int, body: bytes) -> bytes:
-    return bytes([first]) + varint(len(body)) + body
+    return BYTES[first] + varint(len(body)) + body
 
 
 def _properties(properties: Properties | None, kind: int, version: int) -> bytes:

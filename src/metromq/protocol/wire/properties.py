@@ -228,15 +228,67 @@ class PublishProperties:
 
 
 def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> PublishProperties:
-    """Checks the properties of a PUBLISH (or WILL) and parts those for this hop from those that travel unchanged."""
-    found = _decode(body, start, end, packet)
+    """Checks the properties of a PUBLISH (or WILL) and parts those for this hop from those that travel unchanged.
+
+    It builds no Properties, because every PUBLISH of MQTT 5 with a property comes through here.
+    """
+    reader = Reader(body, start, end)
     result = PublishProperties()
-    result.unchanged = encode_raw(found)
-    if found.message_expiry_s is not None:
-        result.expiry_s = found.message_expiry_s
-    if found.will_delay_s is not None:
-        result.delay_s = found.will_delay_s
-    if found.topic_alias is not None:
-        result.topic_alias = found.topic_alias
-    result.identifiers = found.subscription_identifiers
+    seen = 0  # one bit per identifier
+    copied = start  # everything before is in `unchanged` if it belongs there
+    while reader.position < end:
+        begin = reader.position
+        identifier = reader.u8()
+        if identifier == 0x26:
+            reader.string()
+            reader.string()
+            continue
+        if identifier <= 0x26:
+            if seen >> identifier & 1 and identifier != 0x0B:
+                raise ProtocolViolation(
+                    f"property {RULES[identifier].name} stands twice in {_name(packet)} (section 2.2.2.2)"
+                )
+            seen |= 1 << identifier
+        if _skip_unchanged(reader, identifier):
+            continue
+        _read_for_this_hop(reader, identifier, packet, result)
+        if begin > copied:
+            result.unchanged += body[copied:begin]
+        copied = reader.position
+    if copied < end:
+        result.unchanged += body[copied:end]
     return result
+
+
+def _skip_unchanged(reader: Reader, identifier: int) -> bool:
+    """Checks one property that travels unchanged; False when it is not one."""
+    if identifier == 0x01:
+        if reader.u8() > 1:
+            raise ProtocolViolation("property payload_format must be 0 or 1 (section 3.3.2.3.2)")
+    elif identifier == 0x03:
+        reader.string()
+    elif identifier == 0x08:
+        check_response_topic(reader.string())
+    elif identifier == 0x09:
+        reader.take(reader.u16())
+    else:
+        return False
+    return True
+
+
+def _read_for_this_hop(reader: Reader, identifier: int, packet: int, result: PublishProperties) -> None:
+    if identifier == 0x02:
+        result.expiry_s = reader.u32()
+    elif identifier == 0x23 and packet == PUBLISH:
+        result.topic_alias = reader.u16()
+        if result.topic_alias == 0:
+            raise ProtocolViolation("Topic Alias 0 is not permitted [MQTT-3.3.2-8]", reasons.TOPIC_ALIAS_INVALID)
+    elif identifier == 0x0B and packet == PUBLISH:
+        number = reader.varint()
+        if number == 0:
+            raise ProtocolViolation("Subscription Identifier 0 is a Protocol Error (section 3.8.2.1.2)")
+        result.identifiers = (*result.identifiers, number)
+    elif identifier == 0x18 and packet == WILL:
+        result.delay_s = reader.u32()
+    else:
+        raise MalformedPacket(f"property 0x{identifier:02X} is not allowed in {_name(packet)} (section 2.2.2.2)")
