@@ -197,7 +197,7 @@ class Connection(Handshake):
         route = hub.routes.cache.get(topic)
         if route is None:
             return 0
-        if not route.plain or hub.federated or (self.restricted and not self._allowed(topic)):
+        if not route.plain or (self.restricted and not self._allowed(topic)):
             return 0
         size = stop - position
         run_stop = run_end(data, position, size, data[position:body], end)

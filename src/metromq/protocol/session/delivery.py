@@ -50,7 +50,11 @@ class Delivery:
         self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
         settings = self.settings
-        if message.offset >= 0 and (session.spilled or len(session.queue) >= settings.memory_entries):
+        if (
+            self.log is not None
+            and message.offset >= 0
+            and (session.spilled or len(session.queue) >= settings.memory_entries)
+        ):
             if not session.spilled:
                 session.spill_offset = message.offset
                 session.spill_sequence = session.sequence

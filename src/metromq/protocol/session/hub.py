@@ -12,7 +12,7 @@ from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
-from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
+from metromq.protocol.session.routes import RemoteCheck, Route, RouteTable, RouteTarget
 from metromq.protocol.session.session import NEVER, Entry, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.names import split_shared
@@ -45,8 +45,11 @@ class LinkCopy:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Federation:
-    """What a hub asks and tells the rest of the city; the base class is a city of one broker."""
+class Federation(RemoteCheck):
+    """What a hub asks and tells the rest of the city; the base class is a city of one broker.
+
+    When an answer of `is_local` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
+    """
 
     def copies(self, message: Message) -> list[LinkCopy]:
         """The peers that get a copy of a message that is being published here."""
@@ -112,9 +115,17 @@ class Hub(Delivery):
         self.pending: deque[_Pending] = deque()
         self.federation = Federation()
         self.federated = False
+        self.loose_offset = -1
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
         if log is None:
             self.committed_offset = 1 << 62
+
+    def federate(self, federation: Federation) -> None:
+        """Makes this broker one of many."""
+        self.federation = federation
+        self.federated = True
+        self.routes.remote_check = federation
+        self.routes.clear()
 
     def at(self, now: float, wall_us: int) -> None:
         self.now = now
@@ -521,6 +532,9 @@ class Hub(Delivery):
             message.offset = log.append_message(records.encode_message(message, targets, owner, packet_id))
             self.position += 1
             self.urgent = True
+        elif copies:
+            self.loose_offset += 1
+            message.offset = self.loose_offset  # links count what they carry, with or without a journal
         sessions: list[Session] = []
         for target in queued:
             self.enqueue(target.session, message, _flags(message, target), target.identifiers)
