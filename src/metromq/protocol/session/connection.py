@@ -334,7 +334,9 @@ class Connection(Handshake):
         topic, alias = publish.topic, publish.topic_alias
         if alias:
             if alias > self.hub.settings.max_topic_alias:
-                raise ProtocolViolation("the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID)
+                raise ProtocolViolation(
+                    "the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID
+                )
             if self.aliases_in is None:
                 self.aliases_in = {}
             if topic:
@@ -455,7 +457,10 @@ class Connection(Handshake):
 
     def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
         failure = 0x80
-        if wanted.filter not in session.grants and len(session.grants) >= self.hub.settings.max_subscriptions_per_client:
+        if (
+            wanted.filter not in session.grants
+            and len(session.grants) >= self.hub.settings.max_subscriptions_per_client
+        ):
             return reasons.QUOTA_EXCEEDED if self.version == MQTT5 else failure
         if filter.count("/") >= self.hub.settings.max_topic_levels:
             return reasons.TOPIC_FILTER_INVALID if self.version == MQTT5 else failure

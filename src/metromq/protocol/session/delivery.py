@@ -119,9 +119,7 @@ class Delivery:
 
     def send(self, outlet: Outlet, message: Message, entry: Entry) -> bool:
         qos = entry.flags & 3
-        data = self.packet(
-            outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers
-        )
+        data = self.packet(outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
         entry.state = SENT
@@ -156,7 +154,17 @@ class Delivery:
                 if alias < 0:
                     alias, topic = -alias, b""
             data = encode_publish(
-                MQTT5, topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry_s, alias, identifiers
+                MQTT5,
+                topic,
+                message.payload,
+                qos,
+                retain,
+                dup,
+                packet_id,
+                message.properties,
+                expiry_s,
+                alias,
+                identifiers,
             )
         else:
             if message.expires_at_us and message.expires_at_us <= self.wall_us:

@@ -341,13 +341,13 @@ class Hub(Delivery):
             return
         log = self.log
         if log is not None and (session.durable or session.behind()):
-            copy = Message(
-                message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us
-            )
+            copy = Message(message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us)
             copy.time_us = self.wall_us
             copy.publisher = message.publisher
             copy.kind = KIND_REPLAY
-            copy.offset = log.append_message(records.encode_message(copy, [Target(session.number, qos | 4, identifiers)]))
+            copy.offset = log.append_message(
+                records.encode_message(copy, [Target(session.number, qos | 4, identifiers)])
+            )
             self.position += 1
             self.urgent = True
             self.pending.append(_Pending(self.position, copy.offset, [session], None))

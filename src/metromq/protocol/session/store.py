@@ -34,7 +34,9 @@ def unpack_detached(session: Session, reader: Unpacker) -> None:
 
 
 def pack_grant(grant: Grant) -> bytes:
-    flags = grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
+    flags = (
+        grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
+    )
     packer = Packer().u32(grant.session.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
     return packer.done()
 
