@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -12,6 +12,8 @@ from websockets.asyncio.server import Server as WebSocketServer
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.city.access import CityAccess
+from metromq.broker.city.host import CityHost, link_secret
 from metromq.broker.journal.commit import GroupCommit
 from metromq.broker.journal.journal import Journal
 from metromq.broker.metrics import HttpDoor
@@ -21,6 +23,7 @@ from metromq.broker.turns import Turns
 from metromq.broker.websocket import serve_websocket
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
+from metromq.federation.city import City
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
@@ -54,14 +57,26 @@ class JournalLog(Log):
     def next_offset(self) -> int:
         return self._journal.next_offset
 
+    def flush(self) -> None:
+        self._journal.flush()
+
 
 class Broker:
     """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""
 
     def __init__(
-        self, config: Config | None = None, authenticator: Authenticator | None = None, accept_damage: bool = False
+        self,
+        config: Config | None = None,
+        authenticator: Authenticator | None = None,
+        accept_damage: bool = False,
+        city: City | None = None,
+        peer_addresses: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
+        """With `city` the broker is the one of that name in it; `peer_addresses` overrides where peers are dialled."""
         self.config = config or Config()
+        self._city = city
+        self._peer_addresses = dict(peer_addresses or {})
+        self.host: CityHost | None = None
         validate(self.config)
         self._authenticator = authenticator
         self._accept_damage = accept_damage
@@ -102,10 +117,10 @@ class Broker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         config = self.config
-        self.access = FileAccess(config.auth, self._authenticator)
         self.hub = Hub(settings_of(config), self._open_journal(), config.name)
         self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes)
         self.turns.now()
+        self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
         if self._journal is not None:
             self._recover(self._journal)
@@ -117,9 +132,25 @@ class Broker:
         if config.metrics.port is not None:
             self._http = HttpDoor(config.metrics, self.hub, self._gauges, lambda: self._problem)
             await self._http.open()
+        if self.host is not None and self._city is not None:
+            self.host.start(link_secret(self._city), self._peer_addresses)
         self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
+
+    def _join_city(self, city: City) -> FileAccess:
+        config = self.config
+        data_dir = config.data_dir if self._journal is not None else None
+        self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
+        self.hub.federate(self.host)
+        return CityAccess(
+            config.auth,
+            self._authenticator,
+            config.name,
+            self.host.node.peers,
+            link_secret(city),
+            self.host.journal_told,
+        )
 
     # --- journal --------------------------------------------------------------------------------------------------
 
@@ -272,6 +303,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.host is not None:
+            await self.host.stop()
         for server in self._servers:
             server.close()
         if hasattr(self, "turns"):

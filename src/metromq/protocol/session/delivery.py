@@ -39,11 +39,25 @@ class Delivery:
 
     def accepts(self, session: Session, message: Message) -> bool:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
+        if session.moving is not None and self.came_already(session, message):
+            return False
         settings = self.settings
         if session.waiting() < settings.max_queued_messages and session.queued_bytes < settings.max_queued_bytes:
             return True
         session.dropped += 1
         self.counters.dropped += 1
+        return False
+
+    def came_already(self, session: Session, message: Message) -> bool:
+        """While a session moves here, a message can come with it and by the usual way; the second one is left out."""
+        origin = message.origin
+        offset = message.origin_offset if origin else -1
+        if not origin or offset < 0 or session.moving is None:
+            return False
+        key = (origin, offset)
+        if key in session.moving:
+            return True
+        session.moving.add(key)
         return False
 
     def enqueue(
@@ -64,11 +78,11 @@ class Delivery:
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
         session.queued_bytes += len(message.payload) + ENTRY_BYTES
 
-    def refill(self, session: Session) -> None:
+    def refill(self, session: Session, page: int = 0) -> None:
         """Takes the next page of what waits in the journal."""
         log = self.log
         assert log is not None
-        page = self.settings.memory_entries
+        page = page or self.settings.memory_entries
         for kind, offset, body in log.scan(session.spill_offset):
             if kind != records.MESSAGE:
                 continue
@@ -209,6 +223,23 @@ class Delivery:
             self.append(records.ACKNOWLEDGED, _mark(session, packet_id))
         self.pump(session)
         return True
+
+    def load_all(self, session: Session) -> None:
+        """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
+        while session.spilled:
+            page = len(session.queue)
+            self.refill(session, page + self.settings.memory_entries)
+            if len(session.queue) == page:
+                return
+
+    def abandon(self, session: Session, entry: Entry) -> None:
+        """Someone else takes care of this message."""
+        session.inflight.pop(entry.packet_id, None)
+        if entry in session.queue:
+            session.queue.remove(entry)
+            session.queued_bytes -= len(self.load(entry).payload) + ENTRY_BYTES
+        if session.durable:
+            self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
 
     def acknowledged_through(self, session: Session, offset: int) -> None:
         """A peer has committed every message up to this offset; links are acknowledged in order."""

@@ -5,9 +5,10 @@ from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
-from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.session.session import RELEASED, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
 
@@ -76,6 +77,36 @@ class Publishing(Commitment):
                     message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us
                 )
             self.enqueue(session, loose, qos | 4, identifiers)
+
+    def keep(self, message: Message) -> bool:
+        """Stores a retained message that came from a peer later than it was published; False: a newer one is known."""
+        if not self.federation.retains(message):
+            return False
+        if message.payload:
+            self.retained.set(message.topic, message)
+        else:
+            self.retained.remove(message.topic)
+        if self.log is not None:
+            message.offset = self.log.append_message(records.encode_message(message, []))
+            self.position += 1
+            self.pending.append(Pending(self.position, message.offset, [], None))
+        return True
+
+    def queue_again(self, session: Session, message: Message, flags: int, state: int) -> None:
+        """Queues a message that came with its session from another broker."""
+        message.kind = KIND_REPLAY
+        message.offset = -1
+        if self.log is not None:
+            body = records.encode_message(message, [Target(session.number, flags)])
+            message.offset = self.log.append_message(body)
+            self.position += 1
+            self.urgent = True
+            self.pending.append(Pending(self.position, message.offset, [session], None))
+        self.enqueue(session, message, flags, ())
+        if state == RELEASED and session.queue:
+            entry = session.queue[-1]
+            entry.state = RELEASED
+            self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 
     def replay(self, message: Message, copies: list[LinkCopy]) -> None:
         """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""

@@ -96,6 +96,7 @@ class Session:
         self.spill_sequence = 0
         self.incoming: set[int] = set()  # QoS 2 packet identifiers received and not yet released
         self.dropped = 0
+        self.moving: set[tuple[str, int]] | None = None  # messages seen while the session comes from another broker
 
     def behind(self) -> bool:
         """Whether messages wait, so that a new one must wait in the journal too."""

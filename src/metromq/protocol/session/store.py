@@ -9,6 +9,7 @@ from metromq.protocol.wire.packets import Will
 
 def pack_session(session: Session) -> bytes:
     packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
+    packer.u64(session.sequence)
     _pack_will(packer, session.will)
     return packer.done()
 
@@ -17,6 +18,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     """Reads what follows number and client id."""
     session.username = reader.text()
     session.expiry_s = reader.u32()
+    session.sequence = reader.u64()
     session.will = _unpack_will(reader)
     session.durable = True
 
