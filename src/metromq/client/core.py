@@ -103,11 +103,10 @@ class ClientCore:
         self.connack = None
         return [self._send(packet, now)]
 
-    def disconnect(self, now: float, reason_code: int = 0, session_expiry_s: int | None = None) -> list[Effect]:
+    def disconnect(self, now: float, reason_code: int = 0, properties: Properties | None = None) -> list[Effect]:
         """Says goodbye; 0x04 asks the server to publish the will all the same."""
         if not self._open:
             return self.lost(None)
-        properties = None if session_expiry_s is None else Properties(session_expiry_s=session_expiry_s)
         return [self._send(packets.Disconnect(reason_code, properties), now), *self.lost(None)]
 
     def lost(self, error: MqttError | None) -> list[Effect]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import websockets
@@ -167,17 +168,40 @@ class WebSocketTransport:
         await self._socket.close()
 
 
-async def open_stream(listener: Listener, host: str, port: int, tls: ssl.SSLContext | None) -> Transport:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the server is and how to get there."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    # The local address to connect from; None lets the system choose.
+    bind_address: str | None = None
+
+    @property
+    def local(self) -> tuple[str, int] | None:
+        return (self.bind_address, 0) if self.bind_address else None
+
+
+async def open_stream(listener: Listener, place: Place) -> Transport:
     loop = asyncio.get_running_loop()
-    _, transport = await loop.create_connection(lambda: StreamTransport(listener), host, port, ssl=tls)
+    _, transport = await loop.create_connection(
+        lambda: StreamTransport(listener), place.host, place.port, ssl=place.tls, local_addr=place.local
+    )
     return transport
 
 
-async def open_websocket(listener: Listener, host: str, port: int, tls: ssl.SSLContext | None, path: str) -> Transport:
-    name = f"[{host}]" if ":" in host else host
-    uri = f"{'wss' if tls else 'ws'}://{name}:{port}/{path.lstrip('/')}"
+async def open_websocket(listener: Listener, place: Place, path: str) -> Transport:
+    name = f"[{place.host}]" if ":" in place.host else place.host
+    uri = f"{'wss' if place.tls else 'ws'}://{name}:{place.port}/{path.lstrip('/')}"
     # Compression and size limits are MQTT's business; a proxy of the environment must not catch a broker on loopback.
     socket = await connect_websocket(
-        uri, ssl=tls, subprotocols=[Subprotocol("mqtt")], compression=None, max_size=None, proxy=None
+        uri,
+        ssl=place.tls,
+        subprotocols=[Subprotocol("mqtt")],
+        compression=None,
+        max_size=None,
+        proxy=None,
+        local_addr=place.local,
     )
     return WebSocketTransport(socket, listener)
