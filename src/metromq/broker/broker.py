@@ -106,9 +106,7 @@ class Broker:
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
         if self._journal is not None:
             self._recover(self._journal)
-            self._commit = GroupCommit(
-                self._journal, config.durability, loop, self._committed, self._commit_failed
-            )
+            self._commit = GroupCommit(self._journal, config.durability, loop, self._committed, self._commit_failed)
             self.turns.commit = self._commit
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:

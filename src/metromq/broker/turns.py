@@ -33,7 +33,9 @@ class Writer:
         turns.held_bytes += held_bytes - self.held_bytes
         self.held_bytes = held_bytes
         limit = turns.hub.settings.max_outgoing_bytes
-        self.connection.hard_limit_bytes = limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
+        self.connection.hard_limit_bytes = (
+            limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
+        )
 
 
 class Turns:

@@ -14,6 +14,8 @@ COMMANDS: dict[str, str] = {
     "passwd": "metromq.cli.passwd",
     "pub": "metromq.cli.pub",
     "sub": "metromq.cli.sub",
+    "plan": "metromq.cli.plan",
+    "lab": "metromq.cli.lab",
 }
 
 

