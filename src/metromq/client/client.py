@@ -18,7 +18,7 @@ from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send
 from metromq.client.messages import Message, Payload, Will, publish_packet
 from metromq.client.options import Authentication, Options
 from metromq.client.queue import Messages
-from metromq.client.transports import Place, Transport, open_stream, open_websocket
+from metromq.client.transports import Place, Transport, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
@@ -157,6 +157,8 @@ class Client:
             place = Place(self.hostname, self.port, self._tls, self._bind_address)
             if self._transport_kind == "tcp":
                 return await open_stream(self.link, place)
+            from metromq.client.websocket import open_websocket
+
             return await open_websocket(self.link, place, self._websocket_path)
         except TimeoutError:
             raise
