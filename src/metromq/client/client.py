@@ -18,7 +18,7 @@ from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send
 from metromq.client.messages import Message, Payload, Will, publish_packet
 from metromq.client.options import Authentication, Options
 from metromq.client.queue import Messages
-from metromq.client.transports import Transport, open_stream, open_websocket
+from metromq.client.transports import Place, Transport, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
@@ -46,6 +46,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         transport: Literal["tcp", "websocket"] = "tcp",
         websocket_path: str = "/mqtt",
+        bind_address: str | None = None,
         receive_maximum: int | None = None,
         max_inflight: int = 1000,
         max_queued_messages: int = 1000,
@@ -81,6 +82,7 @@ class Client:
         self._tls = tls
         self._transport_kind = transport
         self._websocket_path = websocket_path
+        self._bind_address = bind_address
         self._timeout_s = timeout_s
         self._most_queued = max_queued_messages
         self._core = ClientCore(options)
@@ -152,17 +154,20 @@ class Client:
     async def _open_network(self) -> Transport:
         self.link = _Link(self)
         try:
+            place = Place(self.hostname, self.port, self._tls, self._bind_address)
             if self._transport_kind == "tcp":
-                return await open_stream(self.link, self.hostname, self.port, self._tls)
-            return await open_websocket(self.link, self.hostname, self.port, self._tls, self._websocket_path)
+                return await open_stream(self.link, place)
+            from metromq.client.websocket import open_websocket
+
+            return await open_websocket(self.link, place, self._websocket_path)
         except TimeoutError:
             raise
         except Exception as error:  # whatever a resolver, TLS or WebSocket library raises, the user sees one kind
             raise MqttError(f"cannot connect to {self.hostname}:{self.port}: {error}") from error
 
-    async def disconnect(self, reason_code: int = 0, session_expiry_s: int | None = None) -> None:
+    async def disconnect(self, reason_code: int = 0, properties: Properties | None = None) -> None:
         """Says goodbye and closes; reason 0x04 has the server publish the will. Does nothing when not connected."""
-        self._do(self._core.disconnect(self._now(), reason_code, session_expiry_s))
+        self._do(self._core.disconnect(self._now(), reason_code, properties))
         self._detach()
         await self._finish_closing()
 
