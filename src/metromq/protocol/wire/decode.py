@@ -164,7 +164,7 @@ def _with_properties(packet: Publish, body: bytes, position: int, server: bool) 
     packet.properties = properties.unchanged
     packet.expiry_s = properties.expiry_s
     packet.topic_alias = properties.topic_alias
-    packet.identifiers = properties.identifiers
+    packet.identifiers = tuple(properties.identifiers)
     packet.payload = body[reader.position :]
     return packet
 
