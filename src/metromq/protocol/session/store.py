@@ -81,6 +81,7 @@ def pack_state(session: Session) -> bytes:
         for identifier in entry.identifiers:
             packer.u32(identifier)
         packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
+        packer.blob(entry.note)
     return packer.done()
 
 
@@ -114,7 +115,8 @@ def _unpack_entry(reader: Unpacker) -> Entry:
     for _ in range(reader.u8()):
         identifiers.append(reader.u32())
     body = reader.blob()
-    entry = Entry(offset, flags, tuple(identifiers), packet_id, decode_message(body).message if body else None)
+    message = decode_message(body).message if body else None
+    entry = Entry(offset, flags, tuple(identifiers), packet_id, message, reader.blob())
     entry.state = state
     entry.dup = bool(dup)
     return entry
