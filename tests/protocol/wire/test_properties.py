@@ -119,7 +119,7 @@ PIECES = [bytes.fromhex(row[0] + row[1]) for row in ROWS] + [
 @given(
     pieces=st.lists(st.sampled_from(PIECES), max_size=6), cut=st.integers(0, 3), packet=st.sampled_from([PUBLISH, WILL])
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_the_short_cut_finds_what_the_slow_way_finds(pieces: list[bytes], cut: int, packet: int) -> None:
     raw = b"".join(pieces)
     raw = raw[: len(raw) - cut]
@@ -133,7 +133,7 @@ def test_the_short_cut_finds_what_the_slow_way_finds(pieces: list[bytes], cut: i
 
 
 @given(found=properties(PUBLISH))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_raw_properties_keep_values_and_order(found: Properties) -> None:
     again = decode_raw(encode_raw(found))
     assert again.user == found.user
