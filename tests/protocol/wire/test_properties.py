@@ -104,7 +104,7 @@ def slow_split(raw: bytes, packet: int) -> tuple[Properties, int, int, int, tupl
 
 def fast_split(raw: bytes, packet: int) -> tuple[Properties, int, int, int, tuple[int, ...]]:
     found = split_publish_properties(b"..." + raw + b"...", 3, 3 + len(raw), packet)
-    return decode_raw(found.unchanged), found.expiry_s, found.delay_s, found.topic_alias, tuple(found.identifiers)
+    return decode_raw(found.unchanged), found.expiry_s, found.delay_s, found.topic_alias, tuple(found.identifiers or ())
 
 
 PIECES = [bytes.fromhex(row[0] + row[1]) for row in ROWS] + [

@@ -227,7 +227,7 @@ class PublishProperties:
         self.expiry_s = -1
         self.delay_s = 0
         self.topic_alias = 0
-        self.identifiers: list[int] = []
+        self.identifiers: list[int] | None = None
 
 
 def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> PublishProperties:
@@ -237,7 +237,7 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
     """
     reader = Reader(body, start, end)
     result = PublishProperties()
-    parts: list[bytes] = []  # of what travels unchanged
+    parts: list[bytes] | None = None  # of what travels unchanged, when it does not stand in one piece
     seen = 0  # one bit per identifier
     copied = start  # everything before is in `parts` if it belongs there
     while reader.position < end:
@@ -257,11 +257,15 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
             continue
         _read_for_this_hop(reader, identifier, packet, result)
         if begin > copied:
+            if parts is None:
+                parts = []
             parts.append(body[copied:begin])
         copied = reader.position
-    if copied < end:
+    if parts is None:
+        result.unchanged = body[copied:end]
+    else:
         parts.append(body[copied:end])
-    result.unchanged = b"".join(parts)
+        result.unchanged = b"".join(parts)
     return result
 
 
@@ -289,6 +293,8 @@ def _read_for_this_hop(reader: Reader, identifier: int, packet: int, result: Pub
         if result.topic_alias == 0:
             raise ProtocolViolation("Topic Alias 0 is not permitted [MQTT-3.3.2-8]", reasons.TOPIC_ALIAS_INVALID)
     elif identifier == 0x0B and packet == PUBLISH:
+        if result.identifiers is None:
+            result.identifiers = []
         result.identifiers.append(_read_identifier(reader))
     elif identifier == 0x18 and packet == WILL:
         result.delay_s = reader.u32()
