@@ -7,6 +7,10 @@ import sysconfig
 from setuptools import setup
 
 HOT_MODULES: list[str] = [
+    "src/metromq/broker/journal/codec.py",
+    "src/metromq/broker/journal/journal.py",
+    "src/metromq/broker/journal/segment.py",
+    "src/metromq/broker/journal/shelf.py",
     "src/metromq/protocol/topics/names.py",
     "src/metromq/protocol/topics/retained.py",
     "src/metromq/protocol/topics/tree.py",

@@ -100,6 +100,7 @@ class Shelf:
     def _records(self, segment: Segment, position: int, current: int, start: int) -> Iterator[tuple[int, int, bytes]]:
         started = start < 0
         while True:
+            self._touch(segment)
             cursor = Cursor(segment, position)
             while True:
                 records = cursor.batch(segment.size)
@@ -137,14 +138,18 @@ class Shelf:
         segment = self.segments[bisect_right(self._bases, offset) - 1]
         if segment is self._hint_segment and offset == self._hint_offset:
             return segment, self._hint_position, offset
-        if segment not in self._opened:
-            self._opened.append(segment)
-            if len(self._opened) > OPEN_FILES:
-                self._opened.pop(0).close()
+        self._touch(segment)
         if segment.walked < segment.size:
             self._index(segment)
         position, ordinal = segment.locate(offset - segment.base)
         return segment, position, segment.base + ordinal
+
+    def _touch(self, segment: Segment) -> None:
+        """Bound the open files; one that was closed opens again when it is read."""
+        if segment not in self._opened:
+            self._opened.append(segment)
+            if len(self._opened) > OPEN_FILES:
+                self._opened.pop(0).close()
 
     def _index(self, segment: Segment) -> None:
         """Segments older than the snapshot are looked into when they are first read."""
