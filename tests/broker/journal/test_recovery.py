@@ -45,7 +45,7 @@ def test_every_cut_of_the_last_segment_leaves_its_whole_records(tmp_path: Path) 
         assert replayed(journal) == written[:whole]
         assert journal.cut_bytes == cut - max(place for place in places if place <= cut)
         assert journal.append_message(b"new") == len(messages_of(written[:whole]))
-        journal.close()
+        journal.abandon()
 
 
 @settings(deadline=None, max_examples=40)

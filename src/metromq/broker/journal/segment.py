@@ -73,6 +73,13 @@ class Segment:
     def file_size(self) -> int:
         return os.fstat(self.handle()).st_size
 
+    def replaced(self) -> bool:
+        """Whether the name stands for another file than the one that is open."""
+        try:
+            return self._fd >= 0 and os.stat(self.path).st_ino != os.fstat(self._fd).st_ino
+        except FileNotFoundError:
+            return True
+
     @property
     def end_offset(self) -> int:
         """The offset after the last message that was walked."""
