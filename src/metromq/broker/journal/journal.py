@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Final, final
 
 from metromq.broker.journal.codec import GAP, MESSAGE, encode_record
+from metromq.broker.journal.index import remove_index, save_index
 from metromq.broker.journal.recovery import Recovered, create_segment, recover
 from metromq.broker.journal.segment import Segment
 from metromq.broker.journal.shelf import Shelf
@@ -40,7 +41,7 @@ class Journal:
         self._lock_fd = lock_fd
         self._segment_bytes = segment_bytes
         self._min_free_bytes = min_free_bytes
-        self._shelf = Shelf(str(directory))
+        self._shelf = Shelf(str(directory), True)
         for segment in found.segments:
             self._shelf.add(segment)
         self._current: Segment = found.segments[-1]
@@ -244,6 +245,7 @@ class Journal:
             self._retired.append(self._fd)
             self._fd = fd
             self._directory_changed = True
+        save_index(self._current)
         self._shelf.add(segment)
         self._current = segment
         self._salt = segment.salt
@@ -323,6 +325,7 @@ class Journal:
             if size <= keep_bytes and oldest.modified >= now - keep_seconds:
                 break
             self._shelf.remove_first()
+            remove_index(oldest)
             os.unlink(oldest.path)
             size -= oldest.size
             removed.append(oldest.name)

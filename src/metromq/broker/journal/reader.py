@@ -17,7 +17,7 @@ class JournalReader:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._shelf = Shelf(str(directory))
+        self._shelf = Shelf(str(directory), False)
 
     def bounds(self) -> tuple[int, int]:
         """The first readable offset, and one past the last whole record; (0, 0) when there is nothing yet."""
@@ -105,4 +105,4 @@ class JournalReader:
 
     def _reset(self) -> None:
         self._shelf.close()
-        self._shelf = Shelf(str(self.directory))
+        self._shelf = Shelf(str(self.directory), False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import final
 
 from metromq.broker.journal.codec import GAP_BYTES, HEAD_BYTES, HEADER_BYTES, encode_gap, encode_header, find_record
+from metromq.broker.journal.index import remove_index
 from metromq.broker.journal.segment import Segment, list_segments, open_segment, segment_name
 from metromq.broker.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
 from metromq.errors import JournalDamaged, JournalError
@@ -236,6 +237,7 @@ def _report(error: JournalDamaged, found: Recovered, accept: bool) -> None:
 
 def _close_gap(segment: Segment, resume: int) -> None:
     """Keep the whole records, say in a GAP record where offsets go on, and set the damaged file aside."""
+    remove_index(segment)
     if segment.resume >= 0:
         segment.size -= GAP_BYTES
     path = Path(segment.path)

@@ -123,7 +123,7 @@ class Segment:
 class Cursor:
     """Reads whole records of one segment, block by block; blocks grow while the reader goes on."""
 
-    def __init__(self, segment: Segment, position: int, block: int = BLOCK_BYTES >> 6) -> None:
+    def __init__(self, segment: Segment, position: int, block: int = BLOCK_BYTES >> 7) -> None:
         self.segment = segment
         self.position = position
         self._block = block
