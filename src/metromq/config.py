@@ -15,7 +15,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 PREFIX = "METROMQ_"
 # Switches of the build and of the tests share the prefix but are no settings of a broker.
-NOT_SETTINGS = frozenset({"METROMQ_PURE", "METROMQ_CONFIG"})
+NOT_SETTINGS = frozenset({f"METROMQ_{name}" for name in ("PURE", "CONFIG", "EXPECT", "CRASHES", "KILLS", "CHAOS")})
 
 ExistingFile = Annotated[Path, ReadableFile()]
 Port = Annotated[int, Range(0, 65535)]

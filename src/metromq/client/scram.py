@@ -8,7 +8,8 @@ import stringprep
 import unicodedata
 from dataclasses import dataclass
 
-from metromq.errors import UsageError
+from metromq.errors import PeerViolation, UsageError
+from metromq.protocol.wire.reasons import NOT_AUTHORIZED
 
 METHOD = "SCRAM-SHA-256"
 # No channel binding: the GS2 header of a client that does not support it.
@@ -16,8 +17,11 @@ GS2_HEADER = "n,,"
 LEAST_ITERATIONS = 4096
 
 
-class ScramError(ValueError):
+class ScramError(PeerViolation):
     """A message of the exchange breaks RFC 5802 or proves the wrong key."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(NOT_AUTHORIZED, message)
 
 
 def salted_password(password: str, salt: bytes, iterations: int) -> bytes:

@@ -15,6 +15,8 @@ from metromq.broker.auth.passwords import read_text
 from metromq.errors import ConfigError
 
 READ, WRITE, DENY = 1, 2, 0
+# Clients whose rules are kept compiled; beyond that all are compiled anew.
+MOST_REMEMBERED = 20_000
 ACCESS = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
 
 
@@ -124,8 +126,18 @@ class Acl:
         self._by_client = any("%c" in rule.filter for rule in patterns)
         # Only users of the file are kept here: names that clients invent must not fill the memory.
         self._by_user: dict[str | None, RuleSet] = {}
+        self._accesses: dict[tuple[str | None, str], Access] = {}
 
     def for_client(self, username: str | None, client_id: str) -> Access:
+        """The client's rules, remembered; a connection that keeps them saves the look-up."""
+        access = self._accesses.get((username, client_id))
+        if access is None:
+            if len(self._accesses) >= MOST_REMEMBERED:
+                self._accesses.clear()
+            access = self._accesses[username, client_id] = self._access(username, client_id)
+        return access
+
+    def _access(self, username: str | None, client_id: str) -> Access:
         own = self._users.get(username, NO_RULES)
         # A wildcard in a name would open other clients' topics (CVE-2017-7650), so such a client gets no patterns.
         usable = bool(self._patterns) and not any(sign in (username or "") + client_id for sign in "+#")

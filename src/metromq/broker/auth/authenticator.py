@@ -10,11 +10,7 @@ from metromq.broker.auth.scram import Challenge, ScramServer, load_scram
 from metromq.client.scram import METHOD as SCRAM
 from metromq.client.scram import ScramError
 from metromq.config import Auth
-
-# Reason codes of CONNACK and DISCONNECT [MQTT5 3.2.2.2, 3.14.2.1].
-BAD_USERNAME_OR_PASSWORD = 0x86
-NOT_AUTHORIZED = 0x87
-BAD_AUTHENTICATION_METHOD = 0x8C
+from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +108,10 @@ class FileAuthenticator:
         if self._passwords is None:
             if request.allow_anonymous:
                 return Accept(request.username)
-            return Refuse(BAD_USERNAME_OR_PASSWORD, "no users are configured here")
+            return Refuse(BAD_USER_NAME_OR_PASSWORD, "no users are configured here")
         if self._passwords.check(request.username, request.password):
             return Accept(request.username)
-        return Refuse(BAD_USERNAME_OR_PASSWORD, "wrong username or password")
+        return Refuse(BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
 
     def auth(self, state: object, data: bytes) -> Decision:
         assert isinstance(state, Challenge)

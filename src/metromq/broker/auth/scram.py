@@ -129,7 +129,7 @@ def parse_scram(text: str, file: str, secret: bytes) -> ScramStore:
             if username in users:
                 raise ValueError(f"user {username} was there before")
             users[username] = parse_keys(stored)
-        except ValueError as error:
+        except (ValueError, ScramError) as error:
             problems.append(f"line {number}: {error}")
     if problems:
         raise ConfigError(file, "; ".join(problems))

@@ -1,4 +1,4 @@
-"""Who may do what: the questions the protocol asks; the shell answers with password files, access lists or a user's code."""
+"""Who may do what: the questions the protocol asks; the shell answers from files or with a user's code."""
 
 from typing import final
 

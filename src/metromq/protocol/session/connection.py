@@ -9,6 +9,7 @@ from metromq.protocol.session.forwarding import run_end, to_newer, to_older
 from metromq.protocol.session.handshake import CLOSED, NEW, OPEN, Handshake
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.message import Message
+from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import Session
@@ -103,7 +104,9 @@ class Connection(Handshake):
         self.missing = 0
         self.aliases_in: dict[int, str] | None = None
         self.unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
-        self.slow_down = False  # the shell reads less eagerly until the receivers have drained
+        self.slow_target: Outlet | None = (
+            None  # a receiver that lags: the shell reads less eagerly until it has drained
+        )
         self.allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
 
     # --- bytes ----------------------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ class Connection(Handshake):
         route = hub.routes.cache.get(topic)
         if route is None:
             return 0
-        if not route.plain or hub.federated or (self.restricted and not self._allowed(topic)):
+        if not route.plain or (self.restricted and not self._allowed(topic)):
             return 0
         size = stop - position
         run_stop = run_end(data, position, size, data[position:body], end)
@@ -237,7 +240,7 @@ class Connection(Handshake):
                     other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
                 outlet.write(other)
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                self.slow_down = True
+                self.slow_target = outlet
             sent += count
         route.deliveries += sent
         counters.messages_sent += sent
@@ -334,7 +337,9 @@ class Connection(Handshake):
         topic, alias = publish.topic, publish.topic_alias
         if alias:
             if alias > self.hub.settings.max_topic_alias:
-                raise ProtocolViolation("the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID)
+                raise ProtocolViolation(
+                    "the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID
+                )
             if self.aliases_in is None:
                 self.aliases_in = {}
             if topic:
@@ -455,7 +460,10 @@ class Connection(Handshake):
 
     def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
         failure = 0x80
-        if wanted.filter not in session.grants and len(session.grants) >= self.hub.settings.max_subscriptions_per_client:
+        if (
+            wanted.filter not in session.grants
+            and len(session.grants) >= self.hub.settings.max_subscriptions_per_client
+        ):
             return reasons.QUOTA_EXCEEDED if self.version == MQTT5 else failure
         if filter.count("/") >= self.hub.settings.max_topic_levels:
             return reasons.TOPIC_FILTER_INVALID if self.version == MQTT5 else failure
@@ -488,6 +496,11 @@ class Connection(Handshake):
             self.hub.expiry_changed(session, properties.session_expiry_s)
         self.shut("the client said goodbye")
         self.lost(disconnect.reason_code != reasons.DISCONNECT_WITH_WILL)
+
+    def permissions_changed(self) -> None:
+        self.allowed = None
+        if self.session is not None:
+            self.restricted = not self.access.unrestricted(self.session)
 
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""

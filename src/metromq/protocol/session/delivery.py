@@ -46,16 +46,22 @@ class Delivery:
         self.counters.dropped += 1
         return False
 
-    def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
+    def enqueue(
+        self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
+    ) -> None:
         settings = self.settings
-        if message.offset >= 0 and (session.spilled or len(session.queue) >= settings.memory_entries):
+        if (
+            self.log is not None
+            and message.offset >= 0
+            and (session.spilled or len(session.queue) >= settings.memory_entries)
+        ):
             if not session.spilled:
                 session.spill_offset = message.offset
                 session.spill_sequence = session.sequence
             session.spilled += 1
             session.sequence += 1
             return
-        session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message))
+        session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
         session.queued_bytes += len(message.payload) + ENTRY_BYTES
 
     def refill(self, session: Session) -> None:
@@ -74,7 +80,9 @@ class Delivery:
                         return
                     session.spill_sequence += 1
                     packet_id = packet_id_of(session.spill_sequence)
-                    session.queue.append(Entry(offset, target.flags, target.identifiers, packet_id, record.message))
+                    session.queue.append(
+                        Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
+                    )
                     session.queued_bytes += len(record.message.payload) + ENTRY_BYTES
                     session.spilled -= 1
                     break
@@ -119,9 +127,10 @@ class Delivery:
 
     def send(self, outlet: Outlet, message: Message, entry: Entry) -> bool:
         qos = entry.flags & 3
-        data = self.packet(
-            outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers
-        )
+        if outlet.is_link:
+            entry.state = SENT
+            return outlet.carry(message, entry.note)
+        data = self.packet(outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
         entry.state = SENT
@@ -156,7 +165,17 @@ class Delivery:
                 if alias < 0:
                     alias, topic = -alias, b""
             data = encode_publish(
-                MQTT5, topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry_s, alias, identifiers
+                MQTT5,
+                topic,
+                message.payload,
+                qos,
+                retain,
+                dup,
+                packet_id,
+                message.properties,
+                expiry_s,
+                alias,
+                identifiers,
             )
         else:
             if message.expires_at_us and message.expires_at_us <= self.wall_us:
@@ -190,6 +209,15 @@ class Delivery:
             self.append(records.ACKNOWLEDGED, _mark(session, packet_id))
         self.pump(session)
         return True
+
+    def acknowledged_through(self, session: Session, offset: int) -> None:
+        """A peer has committed every message up to this offset; links are acknowledged in order."""
+        done = [packet_id for packet_id, entry in session.inflight.items() if entry.offset <= offset]
+        for packet_id in done:
+            del session.inflight[packet_id]
+        if done:
+            self.append(records.ACKNOWLEDGED_THROUGH, Packer().u32(session.number).i64(offset).done())
+            self.pump(session)
 
     def received(self, session: Session, packet_id: int) -> bool:
         """PUBREC of the subscriber; PUBREL follows with `release` once the journal knows. False: unknown packet."""

@@ -1,4 +1,4 @@
-"""The short way for QoS 0: runs of equal packets are forwarded as the publisher's own bytes, parsed only to the topic."""
+"""The short way for QoS 0: runs of equal packets are forwarded as the publisher's own bytes."""
 
 from metromq.protocol.wire.encode import varint
 

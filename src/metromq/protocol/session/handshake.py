@@ -48,10 +48,13 @@ class Handshake(Outlet):
     def on_connect(self, connect: Connect) -> None:
         self.version = connect.version
         properties = connect.properties
-        if properties.request_problem_information == 0:
+        if properties.request_problem_information is False:
             self.problem_information = False
         if len(self.hub.connections) > self.hub.settings.max_connections:
             self.refuse(reasons.SERVER_BUSY, "the broker has as many connections as it may")
+            return
+        if not self.hub.may_connect():
+            self.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
             return
         self.request = connect
         self.auth_method = properties.auth_method
@@ -101,6 +104,8 @@ class Handshake(Outlet):
             self.write(encode(Auth(reasons.CONTINUE_AUTHENTICATION, properties), MQTT5))
             return
         self.exchange = None
+        if not decision.reason_code and self.session is not None and decision.username != self.session.username:
+            decision = Decision(reasons.NOT_AUTHORIZED, "re-authentication as another user")
         if decision.reason_code:
             if self.state == OPEN:
                 self.terminate(decision.reason_code, decision.reason)
@@ -170,7 +175,7 @@ class Handshake(Outlet):
             if settings.max_qos < 2:
                 properties.maximum_qos = settings.max_qos
             if not settings.retain_available:
-                properties.retain_available = 0
+                properties.retain_available = False
             if assigned:
                 properties.assigned_client_id = assigned
             if keepalive_s != connect.keepalive_s:

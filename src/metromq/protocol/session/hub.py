@@ -1,4 +1,4 @@
-"""The broker without its network: sessions, routes, retained messages and what must be committed before it is confirmed."""
+"""The broker without its network: sessions, routes, retained messages, and what must be stored first."""
 
 from collections import deque
 from typing import final
@@ -12,7 +12,7 @@ from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
-from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
+from metromq.protocol.session.routes import RemoteCheck, Route, RouteTable, RouteTarget
 from metromq.protocol.session.session import NEVER, Entry, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.names import split_shared
@@ -35,12 +35,24 @@ class Waiter:
         raise NotImplementedError
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Federation:
-    """What a hub asks and tells the rest of the city; the base class is a city of one broker."""
+@final
+class LinkCopy:
+    """One copy of a message for one peer: the link's session and what to say beside the message."""
 
-    def links(self, topic: str) -> list[Session]:
-        """Links that get a copy of what clients here publish to this topic."""
+    def __init__(self, session: Session, note: bytes) -> None:
+        self.session = session
+        self.note = note
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Federation(RemoteCheck):
+    """What a hub asks and tells the rest of the city; the base class is a city of one broker.
+
+    When an answer of `is_local` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
+    """
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        """The peers that get a copy of a message that is being published here."""
         return []
 
     def subscribed(self, filter: str, share: str) -> None:
@@ -49,11 +61,19 @@ class Federation:
     def unsubscribed(self, filter: str, share: str) -> None:
         """The last one is gone."""
 
-    def retained(self, message: Message) -> None:
-        """A retained message was stored or removed here."""
+    def retains(self, message: Message) -> bool:
+        """Whether a message with RETAIN is newer than what the city knows of its topic, and is to be stored."""
+        return True
 
     def connected(self, session: Session, resumed: bool) -> None:
         """A client has connected here."""
+
+    def snapshot(self) -> bytes:
+        """What the federation must know after a restart."""
+        return b""
+
+    def restored(self, state: bytes) -> None:
+        """The snapshot was read again."""
 
     def recovered(self, kind: int, body: bytes) -> None:
         """A LINK or CONTROL record was read again after a restart."""
@@ -83,25 +103,58 @@ class Hub(Delivery):
         super().__init__(settings, log)
         self.name = name
         self.assigned = 0
+        self.connect_tokens = settings.max_connects_per_s
+        self.connect_at = 0.0
         self.routes = RouteTable()
         self.retained: RetainedTree[Message] = RetainedTree()
         self.sessions: dict[str, Session] = {}
         self.detached: dict[str, Session] = {}
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
-        self.connections: dict[Outlet, None] = {}
+        self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
         self.pending: deque[_Pending] = deque()
         self.federation = Federation()
         self.federated = False
+        self.loose_offset = -1
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
         if log is None:
             self.committed_offset = 1 << 62
+
+    def federate(self, federation: Federation) -> None:
+        """Makes this broker one of many."""
+        self.federation = federation
+        self.federated = True
+        self.routes.remote_check = federation
+        self.routes.clear()
 
     def at(self, now: float, wall_us: int) -> None:
         self.now = now
         self.wall_us = wall_us
 
+    def may_connect(self) -> bool:
+        """Takes one of the connects this second has, in bursts of up to one second's worth."""
+        rate = self.settings.max_connects_per_s
+        if rate <= 0:
+            return True
+        self.connect_tokens = min(rate, self.connect_tokens + (self.now - self.connect_at) * rate)
+        self.connect_at = self.now
+        if self.connect_tokens < 1:
+            return False
+        self.connect_tokens -= 1
+        return True
+
     # --- sessions -------------------------------------------------------------------------------------------------
+
+    def link_session(self, peer: str) -> Session:
+        """The session that holds what a peer broker must still get; made once, kept until `close`."""
+        client_id = f"$link/{peer}"
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = self._new_session(client_id)
+            session.expiry_s = NEVER
+            session.durable = self.log is not None
+            self.append(records.SESSION_OPENED, store.pack_session(session))
+        return session
 
     def attach(
         self,
@@ -341,13 +394,13 @@ class Hub(Delivery):
             return
         log = self.log
         if log is not None and (session.durable or session.behind()):
-            copy = Message(
-                message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us
-            )
+            copy = Message(message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us)
             copy.time_us = self.wall_us
             copy.publisher = message.publisher
             copy.kind = KIND_REPLAY
-            copy.offset = log.append_message(records.encode_message(copy, [Target(session.number, qos | 4, identifiers)]))
+            copy.offset = log.append_message(
+                records.encode_message(copy, [Target(session.number, qos | 4, identifiers)])
+            )
             self.position += 1
             self.urgent = True
             self.pending.append(_Pending(self.position, copy.offset, [session], None))
@@ -364,6 +417,8 @@ class Hub(Delivery):
 
     def store_retained(self, message: Message) -> None:
         """The newest message with RETAIN stays; an empty payload removes it [MQTT-3.3.1-5..7]."""
+        if self.federated and not self.federation.retains(message):
+            return
         if not message.payload:
             self.retained.remove(message.topic)
         elif len(self.retained) < self.settings.max_retained_messages or self.retained.get(message.topic) is not None:
@@ -375,7 +430,6 @@ class Hub(Delivery):
         route = self.routes.find(message.topic.encode())
         if message.retain:
             self.store_retained(message)
-            self.federation.retained(message)
         route.publications += 1
         route.bytes += len(message.payload)
         if message.qos == 0:
@@ -384,6 +438,11 @@ class Hub(Delivery):
                 self.position += 1
             return self._publish0(route, message, publisher)
         return self._publish12(route, message, publisher, packet_id)
+
+    def publish_system(self, message: Message) -> None:
+        """A retained message of the broker itself; never journalled."""
+        self.store_retained(message)
+        self._publish0(self.routes.find(message.topic.encode()), message, None)
 
     def _publish0(self, route: Route, message: Message, publisher: Session | None) -> int:
         count = 0
@@ -401,10 +460,10 @@ class Hub(Delivery):
                     self._send0(_target_of(grant), message)
                     count += 1
         if self.federated:
-            for link in self.federation.links(message.topic):
-                outlet = link.outlet
+            for copy in self.federation.copies(message):
+                outlet = copy.session.outlet
                 if outlet is not None:
-                    outlet.forward(message)
+                    outlet.forward(message, copy.note)
                     count += 1
         route.deliveries += count
         return count
@@ -447,16 +506,16 @@ class Hub(Delivery):
                 self._send0(target, message)
             elif self.accepts(target.session, message):
                 queued.append(target)
-        links: list[Session] = self.federation.links(message.topic) if self.federated else []
-        self.deliver12(message, queued, links, publisher, packet_id)
+        copies: list[LinkCopy] = self.federation.copies(message) if self.federated else []
+        self.deliver12(message, queued, copies, publisher, packet_id)
         route.deliveries += count
-        return count + len(links)
+        return count + len(copies)
 
     def deliver12(
         self,
         message: Message,
         queued: list[RouteTarget],
-        links: list[Session],
+        copies: list[LinkCopy],
         publisher: Session | None,
         packet_id: int,
     ) -> None:
@@ -467,19 +526,22 @@ class Hub(Delivery):
             for target in queued:
                 if target.session.durable or target.session.behind():
                     targets.append(Target(target.session.number, _flags(message, target), target.identifiers))
-            for link in links:
-                targets.append(Target(link.number, message.qos | (4 if message.retain else 0)))
+            for copy in copies:
+                targets.append(Target(copy.session.number, message.qos | (4 if message.retain else 0), (), copy.note))
             owner = publisher.number if publisher is not None and publisher.durable and packet_id else 0
             message.offset = log.append_message(records.encode_message(message, targets, owner, packet_id))
             self.position += 1
             self.urgent = True
+        elif copies:
+            self.loose_offset += 1
+            message.offset = self.loose_offset  # links count what they carry, with or without a journal
         sessions: list[Session] = []
         for target in queued:
             self.enqueue(target.session, message, _flags(message, target), target.identifiers)
             sessions.append(target.session)
-        for link in links:
-            self.enqueue(link, message, message.qos | (4 if message.retain else 0), ())
-            sessions.append(link)
+        for copy in copies:
+            self.enqueue(copy.session, message, message.qos | (4 if message.retain else 0), (), copy.note)
+            sessions.append(copy.session)
         if log is None:
             for session in sessions:
                 self.pump(session)

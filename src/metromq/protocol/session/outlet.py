@@ -25,6 +25,8 @@ class Outlet:
         self.max_packet_bytes = 268_435_460
         self.closing = False  # nothing more is accepted; the shell closes after the last byte
         self.dropped = 0
+        self.is_link = False  # a peer broker, which takes messages with `carry` and `forward`
+        self.owner: object = None  # the shell's protocol that takes what is written
         self.alias_maximum = 0  # topic aliases the client takes
         self.aliases: dict[str, int] | None = None
 
@@ -74,10 +76,23 @@ class Outlet:
             self.aliases.pop(topic, None)
             self.alias_maximum = min(self.alias_maximum, len(self.aliases))  # a number is never given twice
 
-    def forward(self, message: Message) -> None:
-        """Takes a QoS 0 message for a peer broker; only links do."""
+    def carry(self, message: Message, note: bytes) -> bool:
+        """Takes a journalled QoS 1 or 2 message for a peer broker; False: it has expired and is done."""
+        raise NotImplementedError
+
+    def forward(self, message: Message, note: bytes) -> None:
+        """Takes a QoS 0 message for a peer broker."""
         raise NotImplementedError
 
     def terminate(self, reason_code: int, reason: str) -> None:
         """Ends the connection from the server's side."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Called now and then: ends what has taken too long."""
+
+    def lost(self, clean: bool = False) -> None:
+        """The network connection is gone."""
+
+    def permissions_changed(self) -> None:
+        """The access list was read again."""

@@ -15,12 +15,12 @@ VERSION: Final = 1
 
 def snapshot(hub: Hub) -> bytes:
     """Everything a restart needs, as of the records appended so far."""
-    packer = Packer().u8(VERSION).u32(hub.next_number)
+    packer = Packer().u8(VERSION).u32(hub.next_number).blob(hub.federation.snapshot())
     durable = [session for session in hub.sessions.values() if session.durable]
     packer.u32(len(durable))
     for session in durable:
         packer.blob(store.pack_state(session))
-    kept = [message for message in hub.retained.items() if not message.topic.startswith("$")]
+    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$")]
     packer.u32(len(kept))
     for message in kept:
         packer.blob(store.pack_retained(message))
@@ -56,6 +56,7 @@ class _Recovery:
         if version != VERSION:
             raise JournalError(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
         hub.next_number = reader.u32()
+        hub.federation.restored(reader.blob())
         for _ in range(reader.u32()):
             session, grants, attached = store.unpack_state(reader.blob())
             self._add(session)
@@ -103,6 +104,8 @@ class _Recovery:
             session.incoming.discard(reader.u16())
         elif kind == records.ACKNOWLEDGED:
             self._acknowledged(session, reader.u16())
+        elif kind == records.ACKNOWLEDGED_THROUGH:
+            self._acknowledged_through(session, reader.i64())
         elif kind == records.RECEIVED:
             self._received(session, reader.u16())
         else:
@@ -136,7 +139,7 @@ class _Recovery:
         for target in record.targets:
             session = hub.by_number.get(target.session)
             if session is not None:
-                hub.enqueue(session, message, target.flags, target.identifiers)
+                hub.enqueue(session, message, target.flags, target.identifiers, target.note)
         hub.committed_offset = offset
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
@@ -146,6 +149,14 @@ class _Recovery:
             if entry.packet_id == packet_id:
                 del session.queue[index]
                 return
+
+    def _acknowledged_through(self, session: Session, offset: int) -> None:
+        while True:
+            if not session.queue and session.spilled:
+                self.hub.refill(session)
+            if not session.queue or session.queue[0].offset > offset:
+                return
+            session.queue.popleft()
 
     def _received(self, session: Session, packet_id: int) -> None:
         for entry in session.queue:

@@ -4,7 +4,6 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import Grant, Session
 from metromq.protocol.topics.names import matches, validate_topic
 from metromq.protocol.topics.tree import FilterTree
@@ -86,7 +85,6 @@ class Route:
         self.topic_bytes = topic.encode()
         self.targets: list[RouteTarget] = []
         self.groups: list[ShareGroup] = []
-        self.links: list[Outlet] = []  # peers that get a copy (federation)
         self.plain = True  # QoS 0 bytes may be forwarded as they came
         self.valid = True
         self.publications = 0
@@ -102,6 +100,14 @@ class ReadCheck:
         return True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RemoteCheck:
+    """Whether a topic concerns this broker alone; routing between brokers answers."""
+
+    def is_local(self, topic: str) -> bool:
+        return True
+
+
 @final
 class RouteTable:
     """Subscriptions of this broker and the routes that follow from them."""
@@ -111,6 +117,7 @@ class RouteTable:
         self.shares: FilterTree[str, ShareGroup] = FilterTree()
         self.cache: dict[bytes, Route] = {}
         self.read_check: ReadCheck | None = None
+        self.remote_check: RemoteCheck | None = None
         self.count = 0
 
     def add(self, grant: Grant) -> bool:
@@ -198,6 +205,6 @@ class RouteTable:
             if grant.no_local or grant.identifier:
                 route.plain = False
         route.groups = self.shares.match(topic)
-        if route.groups:
+        if route.groups or (self.remote_check is not None and not self.remote_check.is_local(topic)):
             route.plain = False
         return route

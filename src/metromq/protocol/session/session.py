@@ -50,12 +50,21 @@ class Entry:
     before, and a QoS 2 subscriber recognises a repeat.
     """
 
-    def __init__(self, offset: int, flags: int, identifiers: tuple[int, ...], packet_id: int, message: Message | None) -> None:
+    def __init__(
+        self,
+        offset: int,
+        flags: int,
+        identifiers: tuple[int, ...],
+        packet_id: int,
+        message: Message | None,
+        note: bytes = b"",
+    ) -> None:
         self.offset = offset  # in the journal; -1: only in memory
         self.flags = flags  # as in records.Target: bits 0-1 QoS, bit 2 RETAIN
         self.identifiers = identifiers
         self.packet_id = packet_id
         self.message = message  # None: to be read from the journal
+        self.note = note  # for links, as in records.Target
         self.state = 0
         self.dup = False  # it may have been sent before
 

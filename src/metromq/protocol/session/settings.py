@@ -25,6 +25,7 @@ class Settings:
         max_topic_levels: int = 200,
         max_connections: int = 10_000,
         connect_timeout_s: float = 10.0,
+        max_connects_per_s: float = 1000.0,
         record_qos0: bool = False,
         memory_entries: int = 1000,
     ) -> None:
@@ -44,5 +45,6 @@ class Settings:
         self.max_topic_levels = max_topic_levels
         self.max_connections = max_connections
         self.connect_timeout_s = connect_timeout_s
+        self.max_connects_per_s = max_connects_per_s  # 0: no limit
         self.record_qos0 = record_qos0
         self.memory_entries = memory_entries  # queued messages a session holds in memory before it reads the journal

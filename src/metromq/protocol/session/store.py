@@ -34,7 +34,9 @@ def unpack_detached(session: Session, reader: Unpacker) -> None:
 
 
 def pack_grant(grant: Grant) -> bytes:
-    flags = grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
+    flags = (
+        grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
+    )
     packer = Packer().u32(grant.session.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
     return packer.done()
 
@@ -79,6 +81,7 @@ def pack_state(session: Session) -> bytes:
         for identifier in entry.identifiers:
             packer.u32(identifier)
         packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
+        packer.blob(entry.note)
     return packer.done()
 
 
@@ -112,7 +115,8 @@ def _unpack_entry(reader: Unpacker) -> Entry:
     for _ in range(reader.u8()):
         identifiers.append(reader.u32())
     body = reader.blob()
-    entry = Entry(offset, flags, tuple(identifiers), packet_id, decode_message(body).message if body else None)
+    message = decode_message(body).message if body else None
+    entry = Entry(offset, flags, tuple(identifiers), packet_id, message, reader.blob())
     entry.state = state
     entry.dup = bool(dup)
     return entry
