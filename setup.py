@@ -1,50 +1,25 @@
-"""Compiles the hot modules with mypyc when a C compiler is there; METROMQ_PURE=1 leaves them as plain Python."""
+"""Compiles the hot rooms with mypyc when a C compiler is there; METROMQ_PURE=1 leaves them as plain Python."""
 
 import os
 import shutil
 import sysconfig
+from pathlib import Path
 
 from setuptools import setup
 
-HOT_MODULES: list[str] = [
-    "src/metromq/broker/journal/codec.py",
-    "src/metromq/broker/journal/commit.py",
-    "src/metromq/broker/journal/journal.py",
-    "src/metromq/broker/journal/segment.py",
-    "src/metromq/broker/journal/shelf.py",
-    "src/metromq/broker/journal/snapshot.py",
-    "src/metromq/broker/stream.py",
-    "src/metromq/broker/turns.py",
-    "src/metromq/protocol/session/access.py",
-    "src/metromq/protocol/session/connection.py",
-    "src/metromq/protocol/session/counters.py",
-    "src/metromq/protocol/session/delivery.py",
-    "src/metromq/protocol/session/forwarding.py",
-    "src/metromq/protocol/session/handshake.py",
-    "src/metromq/protocol/session/hub.py",
-    "src/metromq/protocol/session/log.py",
-    "src/metromq/protocol/session/message.py",
-    "src/metromq/protocol/session/outlet.py",
-    "src/metromq/protocol/session/packing.py",
-    "src/metromq/protocol/session/records.py",
-    "src/metromq/protocol/session/recovery.py",
-    "src/metromq/protocol/session/routes.py",
-    "src/metromq/protocol/session/session.py",
-    "src/metromq/protocol/session/settings.py",
-    "src/metromq/protocol/session/store.py",
-    "src/metromq/protocol/topics/names.py",
-    "src/metromq/protocol/topics/retained.py",
-    "src/metromq/protocol/topics/tree.py",
-    "src/metromq/protocol/wire/connecting.py",
-    "src/metromq/protocol/wire/decode.py",
-    "src/metromq/protocol/wire/encode.py",
-    "src/metromq/protocol/wire/framer.py",
-    "src/metromq/protocol/wire/packets.py",
-    "src/metromq/protocol/wire/properties.py",
-    "src/metromq/protocol/wire/reader.py",
-    "src/metromq/protocol/wire/reasons.py",
-    "src/metromq/protocol/wire/values.py",
-]
+ROOT = Path("src/metromq")
+HOT_ROOMS = ("protocol/wire", "protocol/session", "broker/journal")
+HOT_MODULES = ("protocol/topics/names", "protocol/topics/retained", "protocol/topics/tree", "broker/stream", "broker/turns")
+COLD = {"__init__.py", "reader.py:broker/journal", "recovery.py:broker/journal"}
+
+
+def hot_files() -> list[str]:
+    files = [ROOT / f"{module}.py" for module in HOT_MODULES]
+    for room in HOT_ROOMS:
+        files += [
+            path for path in (ROOT / room).glob("*.py") if path.name not in COLD and f"{path.name}:{room}" not in COLD
+        ]
+    return sorted(str(path) for path in files)
 
 
 def compiled() -> list[object]:
@@ -54,7 +29,7 @@ def compiled() -> list[object]:
     from mypyc.build import mypycify
 
     os.environ.setdefault("MYPYPATH", "src")
-    return mypycify(HOT_MODULES, opt_level="3", debug_level="0") if HOT_MODULES else []
+    return mypycify(hot_files(), opt_level="3", debug_level="0")
 
 
 setup(ext_modules=compiled())

@@ -12,7 +12,7 @@ from metromq.broker.turns import Flusher, Turns
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
 from metromq.client.options import Options
-from metromq.client.transports import Transport, open_stream
+from metromq.client.transports import Place, Transport, open_stream
 from metromq.errors import MetroError
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.batch import LinkMessage, encode_batch
@@ -165,7 +165,7 @@ class Link(Flusher):
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._ear = _Ear(self)
-                self._network = await open_stream(self._ear, host, port, self._tls)
+                self._network = await open_stream(self._ear, Place(host, port, self._tls))
                 self._do(self._core.connect(loop.time()))
                 while not self.up and not self._down.is_set():
                     await asyncio.sleep(0.01)
