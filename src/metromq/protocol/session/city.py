@@ -4,7 +4,9 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.protocol.session.commitment import Waiter
 from metromq.protocol.session.message import Message
+from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.routes import RemoteCheck
 from metromq.protocol.session.session import Session
 
@@ -52,8 +54,24 @@ class Federation(RemoteCheck):
     def recovered(self, kind: int, body: bytes) -> None:
         """A LINK or CONTROL record was read again after a restart."""
 
-    def replayed(self, message: Message) -> None:
-        """A message that came from a peer was read again after a restart."""
+    def replayed(self, message: Message, uses: int) -> None:
+        """A message that came from a peer was read again after a restart; `uses` is what it was taken for."""
+
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+        """A client wants in. True: it waits until the federation calls `outlet.proceed`."""
+        return False
+
+    def ended(self, session: Session) -> None:
+        """A session is over."""
+
+    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+        """A peer broker has proved who it is and speaks over this connection."""
+
+    def link_lost(self, peer: str, outlet: Outlet) -> None:
+        """That connection is gone."""
+
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        """A batch or a control frame of a peer; the waiter acknowledges it once it is stored."""
 
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
         """Whether this broker's members are served with this message."""

@@ -5,9 +5,9 @@ from typing import Final, final
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.forwarding import run_end, to_newer, to_older
-from metromq.protocol.session.handshake import CLOSED, NEW, OPEN
+from metromq.protocol.session.handshake import CLOSED, HELD_BACK, NEW, OPEN
 from metromq.protocol.session.hub import Hub, Waiter
-from metromq.protocol.session.incoming import Incoming
+from metromq.protocol.session.incoming import AckLater, Incoming
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import Session
@@ -20,11 +20,13 @@ from metromq.protocol.wire.packets import (
     CONNECT,
     DISCONNECT,
     MQTT5,
+    PUBACK,
     PUBLISH,
     Ack,
     Auth,
     Connect,
     Disconnect,
+    Packet,
     Pingreq,
     Properties,
     Publish,
@@ -75,6 +77,11 @@ class Connection(Incoming):
             return
         self.heard_at = self.hub.now
         self.hub.counters.bytes_received += len(data)
+        if self.state == HELD_BACK:
+            self.tail += data
+            if len(self.tail) > self.max_incoming_bytes:
+                self.shut("too much was sent before CONNACK")
+            return
         if self.missing:
             pieces = self.pieces
             assert pieces is not None
@@ -92,6 +99,17 @@ class Connection(Incoming):
             self._parse(data)
         except PeerViolation as error:
             self.violated(error)
+
+    def proceed(self) -> None:
+        """Enters, and goes on with what the client has sent meanwhile."""
+        super().proceed()
+        if self.state == OPEN and self.tail:
+            data = self.tail
+            self.tail = b""
+            try:
+                self._parse(data)
+            except PeerViolation as error:
+                self.violated(error)
 
     def _parse(self, data: bytes) -> None:
         position = 0
@@ -115,7 +133,7 @@ class Connection(Incoming):
                 if shift > 21:
                     raise MalformedPacket("the remaining length has more than four bytes [MQTT-1.5.5-1]")
             stop = start + length
-            if stop - position > self.hub.settings.max_packet_size_bytes:
+            if stop - position > self.max_incoming_bytes:
                 raise PeerViolation(reasons.PACKET_TOO_LARGE, "the packet is larger than this broker takes")
             if stop > end:
                 if position == 0 and self.state == NEW and data[0] != 0x10:
@@ -133,6 +151,9 @@ class Connection(Incoming):
             if self.closing:
                 return
             position = stop
+            if self.state == HELD_BACK:
+                self.tail = data[position:]
+                return
 
     def _keep(self, data: bytes, position: int, missing: int) -> None:
         if missing < 65536:
@@ -218,7 +239,9 @@ class Connection(Incoming):
         if kind == CONNECT:
             raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
         packet = decode(first, body, self.version)
-        if kind == PUBLISH:
+        if self.peer_broker:
+            self._from_peer(packet)
+        elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._publish(packet)
         elif isinstance(packet, Ack):
@@ -233,6 +256,19 @@ class Connection(Incoming):
             self._disconnect(packet)
         elif isinstance(packet, Auth):
             self.on_auth(packet)
+
+    def _from_peer(self, packet: Packet) -> None:
+        """A link carries batches, control frames and signs of life, nothing else."""
+        if isinstance(packet, Publish):
+            waiter = AckLater(self, PUBACK, packet.packet_id, 0) if packet.qos else None
+            self.hub.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
+        elif isinstance(packet, Pingreq):
+            self.write(PINGRESP_BYTES)
+        elif isinstance(packet, Disconnect):
+            self.shut("the peer said goodbye")
+            self.lost(True)
+        else:
+            raise ProtocolViolation("a link carries only PUBLISH")
 
     def _early(self, kind: int, first: int, body: bytes) -> None:
         if self.state == NEW:

@@ -24,8 +24,7 @@ class Hub(Publishing):
     """All state of one broker. Every call happens at `now`, which the shell sets with `at`."""
 
     def __init__(self, settings: Settings, log: Log | None = None, name: str = "metromq") -> None:
-        super().__init__(settings, log)
-        self.name = name
+        super().__init__(settings, log, name)
         self.assigned = 0
         self.connect_tokens = settings.max_connects_per_s
         self.connect_at = 0.0
@@ -166,6 +165,7 @@ class Hub(Publishing):
         session.closed = True
         for full_filter in list(session.grants):
             self._drop_grant(session, full_filter)
+        self.federation.ended(session)
         self.sessions.pop(session.client_id, None)
         self.by_number.pop(session.number, None)
         self.detached.pop(session.client_id, None)

@@ -16,7 +16,7 @@ from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL
 
 
 @final
-class _AckLater(Waiter):
+class AckLater(Waiter):
     """PUBACK, PUBREC or PUBCOMP that leaves when the journal has the message."""
 
     def __init__(self, connection: "Incoming", kind: int, packet_id: int, reason_code: int) -> None:
@@ -151,7 +151,7 @@ class Incoming(Handshake):
         if self.hub.log is None:
             self.acknowledge(kind, packet_id, reason_code)
         else:
-            self.hub.when_committed(_AckLater(self, kind, packet_id, reason_code))
+            self.hub.when_committed(AckLater(self, kind, packet_id, reason_code))
 
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.closing:

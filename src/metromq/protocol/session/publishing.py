@@ -15,8 +15,9 @@ from metromq.protocol.topics.retained import RetainedTree
 class Publishing(Commitment):
     """Base of the hub: everything between an accepted message and the sessions it goes to."""
 
-    def __init__(self, settings: Settings, log: Log | None) -> None:
+    def __init__(self, settings: Settings, log: Log | None, name: str) -> None:
         super().__init__(settings, log)
+        self.name = name
         self.routes = RouteTable()
         self.retained: RetainedTree[Message] = RetainedTree()
         self.federation = Federation()
@@ -73,6 +74,17 @@ class Publishing(Commitment):
                 )
             self.enqueue(session, loose, qos | 4, identifiers)
 
+    def replay(self, message: Message, copies: list[LinkCopy]) -> None:
+        """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""
+        copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
+        copy.expires_at_us = message.expires_at_us
+        copy.time_us = message.time_us
+        copy.publisher = message.publisher
+        copy.kind = KIND_REPLAY
+        copy.origin = message.origin or self.name
+        copy.origin_offset = message.origin_offset if message.origin else message.offset
+        self.deliver12(copy, [], copies, None, 0)
+
     # --- publishing -----------------------------------------------------------------------------------------------
 
     def store_retained(self, message: Message) -> None:
@@ -88,9 +100,9 @@ class Publishing(Commitment):
         """Whether there is room for one more retained message, or the topic has one already."""
         return len(self.retained) < self.settings.max_retained_messages or self.retained.get(topic) is not None
 
-    def publish(self, message: Message, publisher: Session | None, packet_id: int = 0) -> int:
+    def publish(self, message: Message, publisher: Session | None, packet_id: int = 0, with_plain: bool = True) -> int:
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
-        `self.position` to be committed."""
+        `self.position` to be committed. Without `with_plain` only share groups and peers get it: others have it."""
         route = self.routes.find(message.topic.encode())
         if message.retain:
             self.store_retained(message)
@@ -99,17 +111,17 @@ class Publishing(Commitment):
         if message.qos == 0:
             if self.log is not None and (message.retain or self.settings.record_qos0):
                 message.offset = self.append_message(records.encode_message(message, []), False)
-            return self._publish0(route, message, publisher)
-        return self._publish12(route, message, publisher, packet_id)
+            return self._publish0(route, message, publisher, with_plain)
+        return self._publish12(route, message, publisher, packet_id, with_plain)
 
     def publish_system(self, message: Message) -> None:
         """A retained message of the broker itself; never journalled."""
         self.store_retained(message)
         self._publish0(self.routes.find(message.topic.encode()), message, None)
 
-    def _publish0(self, route: Route, message: Message, publisher: Session | None) -> int:
+    def _publish0(self, route: Route, message: Message, publisher: Session | None, with_plain: bool = True) -> int:
         count = 0
-        for target in route.targets:
+        for target in route.targets if with_plain else []:
             chosen: RouteTarget | None = target
             if target.no_local and target.session is publisher:
                 chosen = target.without_local()
@@ -144,9 +156,11 @@ class Publishing(Commitment):
         if data is not None:
             outlet.write(data)
 
-    def _publish12(self, route: Route, message: Message, publisher: Session | None, packet_id: int) -> int:
+    def _publish12(
+        self, route: Route, message: Message, publisher: Session | None, packet_id: int, with_plain: bool
+    ) -> int:
         receivers: list[RouteTarget] = []
-        for target in route.targets:
+        for target in route.targets if with_plain else []:
             if target.no_local and target.session is publisher:
                 rest = target.without_local()
                 if rest is not None:
