@@ -8,6 +8,7 @@ from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 
 RECHECK_S: Final = 0.002  # a publisher that is too fast waits in steps of this,
+LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
 RECHECKS: Final = 10  # and no longer than this many, so that a slow subscriber stalls nobody
 
 
@@ -71,7 +72,7 @@ class StreamWriter(Writer):
         transport = self.transport
         if transport is None:
             connection.take()
-            connection.waiting_bytes = 0
+            connection.sent(0)
             return
         if self.paused:
             self._measure()
@@ -79,13 +80,15 @@ class StreamWriter(Writer):
         out = connection.take()
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
-            connection.waiting_bytes = 0
             transport.write(data)
             counters = self.turns.hub.counters
             counters.bytes_sent += len(data)
             counters.packets_sent += 1
         if connection.closing:
             transport.close()
+            self.turns.loop.call_later(LINGER_S, transport.abort)
+        elif connection.hungry and not self.paused:
+            connection.drained()
 
     def _measure(self) -> None:
         transport = self.transport

@@ -28,6 +28,17 @@ class Delivery:
         self.urgent = False  # something appended waits for an acknowledgement
         self.committed_position = 0
         self.committed_offset = -1
+        self.newest_offset = -1  # of the messages appended so far
+
+    def append_message(self, body: bytes, urgent: bool) -> int:
+        """Gives a message to the journal, which there must be; returns its offset."""
+        log = self.log
+        assert log is not None
+        self.newest_offset = log.append_message(body)
+        self.position += 1
+        if urgent:
+            self.urgent = True
+        return self.newest_offset
 
     def append(self, kind: int, body: bytes, urgent: bool = False) -> None:
         log = self.log
@@ -42,7 +53,8 @@ class Delivery:
         if session.moving is not None and self.came_already(session, message):
             return False
         settings = self.settings
-        if session.waiting() < settings.max_queued_messages and session.queued_bytes < settings.max_queued_bytes:
+        queued_bytes = session.queued_bytes + session.spilled_bytes
+        if session.waiting() < settings.max_queued_messages and queued_bytes < settings.max_queued_bytes:
             return True
         session.dropped += 1
         self.counters.dropped += 1
@@ -63,44 +75,49 @@ class Delivery:
     def enqueue(
         self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
-        settings = self.settings
-        if (
-            self.log is not None
-            and message.offset >= 0
-            and (session.spilled or len(session.queue) >= settings.memory_entries)
-        ):
+        cost = len(message.payload) + ENTRY_BYTES
+        if self.log is not None and message.offset >= 0 and (session.spilled or self._page_full(session)):
             if not session.spilled:
                 session.spill_offset = message.offset
                 session.spill_sequence = session.sequence
             session.spilled += 1
+            session.spilled_bytes += cost
             session.sequence += 1
             return
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
-        session.queued_bytes += len(message.payload) + ENTRY_BYTES
+        session.queued_bytes += cost
 
-    def refill(self, session: Session, page: int = 0) -> None:
+    def _page_full(self, session: Session) -> bool:
+        """Whether the session holds as much in memory as it may; the rest waits in the journal."""
+        settings = self.settings
+        return len(session.queue) >= settings.memory_entries or session.queued_bytes >= settings.memory_bytes
+
+    def refill(self, session: Session, everything: bool = False) -> None:
         """Takes the next page of what waits in the journal."""
         log = self.log
         assert log is not None
-        page = page or self.settings.memory_entries
         for kind, offset, body in log.scan(session.spill_offset):
             if kind != records.MESSAGE:
                 continue
             record = records.decode_message(body, offset)
             for target in record.targets:
                 if target.session == session.number:
-                    if len(session.queue) >= page:
-                        session.spill_offset = offset
+                    session.spill_offset = offset
+                    if not everything and self._page_full(session):
                         return
+                    session.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
                     session.spill_sequence += 1
                     packet_id = packet_id_of(session.spill_sequence)
                     session.queue.append(
                         Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
                     )
-                    session.queued_bytes += len(record.message.payload) + ENTRY_BYTES
+                    cost = len(record.message.payload) + ENTRY_BYTES
+                    session.queued_bytes += cost
                     session.spilled -= 1
+                    session.spilled_bytes -= cost
                     break
             if not session.spilled:
+                session.spilled_bytes = 0
                 return
 
     def pump(self, session: Session) -> None:
@@ -120,6 +137,7 @@ class Delivery:
             if entry.offset > self.committed_offset or entry.packet_id in inflight or entry.state == HELD:
                 return
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                outlet.hungry = True
                 return
             session.queue.popleft()
             message = self.load(entry)
@@ -129,6 +147,8 @@ class Delivery:
                 outlet.write(encode_ack(PUBREL, entry.packet_id, 0, outlet.version))
             elif self.send(outlet, message, entry):
                 inflight[entry.packet_id] = entry
+            elif session.durable:  # expired or too large: done with, after a restart too
+                self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
 
     def load(self, entry: Entry) -> Message:
         message = entry.message
@@ -168,11 +188,11 @@ class Delivery:
             expiry_s = -1
             if message.expires_at_us:
                 left_us = message.expires_at_us - self.wall_us
-                if left_us <= 0:  # [MQTT-3.3.2-5]
+                if left_us <= 0 and not dup:  # [MQTT-3.3.2-5]; a delivery that has begun goes on [MQTT-4.4.0-1]
                     self.counters.expired += 1
                     self.counters.dropped += 1
                     return None
-                expiry_s = (left_us + 999_999) // 1_000_000  # [MQTT-3.3.2-6]
+                expiry_s = max(0, (left_us + 999_999) // 1_000_000)  # [MQTT-3.3.2-6]
             alias = 0
             if outlet.alias_maximum:
                 alias = outlet.alias(message.topic)
@@ -192,7 +212,7 @@ class Delivery:
                 identifiers,
             )
         else:
-            if message.expires_at_us and message.expires_at_us <= self.wall_us:
+            if message.expires_at_us and message.expires_at_us <= self.wall_us and not dup:
                 self.counters.expired += 1
                 self.counters.dropped += 1
                 return None
@@ -226,11 +246,9 @@ class Delivery:
 
     def load_all(self, session: Session) -> None:
         """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
-        while session.spilled:
-            page = len(session.queue)
-            self.refill(session, page + self.settings.memory_entries)
-            if len(session.queue) == page:
-                return
+        if session.spilled and self.log is not None:
+            self.log.flush()
+            self.refill(session, True)
 
     def abandon(self, session: Session, entry: Entry) -> None:
         """Someone else takes care of this message."""

@@ -200,9 +200,9 @@ class Hub(Publishing):
         message.kind = KIND_WILL
         if will.expiry_s >= 0:
             message.expires_at_us = self.wall_us + will.expiry_s * 1_000_000
-        if session.durable:
-            self.append(records.SESSION_DETACHED, store.pack_detached(session))  # without its will from here on
         self.publish(message, None)
+        if session.durable:  # behind the message: a crash between the two may repeat the will but never loses it
+            self.append(records.SESSION_DETACHED, store.pack_detached(session))
 
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
@@ -226,6 +226,7 @@ class Hub(Publishing):
     def forget(self, session: Session) -> None:
         """Removes a session that the journal says is gone, without recording it again."""
         session.durable = False
+        session.will = None
         self.close(session)
 
     def rest(self, session: Session) -> None:

@@ -1,20 +1,18 @@
 """What a client sends us: PUBLISH with its acknowledgements, and the acknowledgements of what we sent."""
 
-from typing import Final, final
+from typing import final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.handshake import Handshake
+from metromq.protocol.session.handshake import RESERVED, Handshake
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.session import RELEASED, Session
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_ack
-from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
-
-RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself publishes
+from metromq.protocol.wire.encode import encode, encode_ack
+from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 
 
 @final
@@ -80,7 +78,7 @@ class Incoming(Handshake):
             self.unacknowledged += 1
             if self.version == MQTT5 and self.unacknowledged > settings.receive_maximum:  # [MQTT-3.3.4-7]
                 raise ProtocolViolation("more messages than the receive maximum", reasons.RECEIVE_MAXIMUM_EXCEEDED)
-        refusal = self._refusal(session, topic, publish.qos)
+        refusal = self._refusal(session, topic, publish)
         if refusal:
             self._refused(publish, refusal)
             return
@@ -118,7 +116,7 @@ class Incoming(Handshake):
             raise ProtocolViolation("the topic has too many levels", reasons.TOPIC_NAME_INVALID)
         return topic
 
-    def _refusal(self, session: Session, topic: str, qos: int) -> int:
+    def _refusal(self, session: Session, topic: str, publish: Publish) -> int:
         """A reason not to take the message; 0: none."""
         if topic.startswith("$") and topic.partition("/")[0] in RESERVED:
             return reasons.NOT_AUTHORIZED
@@ -130,8 +128,10 @@ class Incoming(Handshake):
                 if self.allowed is None or len(self.allowed) > 1000:
                     self.allowed = set()
                 self.allowed.add(key)
-        log = self.hub.log
-        if qos and log is not None and log.full():
+        hub = self.hub
+        if publish.qos and hub.log is not None and hub.log.full():
+            return reasons.QUOTA_EXCEEDED
+        if publish.retain and publish.payload and not hub.may_retain(topic):
             return reasons.QUOTA_EXCEEDED
         return 0
 
@@ -139,12 +139,13 @@ class Incoming(Handshake):
         self.hub.counters.refused += 1
         if publish.qos == 0:
             return
+        kind = PUBACK if publish.qos == 1 else PUBREC
         if self.version == MQTT5:
-            self.acknowledge(PUBACK if publish.qos == 1 else PUBREC, publish.packet_id, reason_code)
+            self._ack_when_stored(kind, publish.packet_id, reason_code)  # in its turn [MQTT-4.6.0-2]
         elif reason_code == reasons.QUOTA_EXCEEDED:
-            self.shut("the disk is full; the client keeps its message")
+            self.shut("no room; the client keeps its message")
         else:  # older versions know no refusal: confirm and drop, as the standard allows [MQTT-3.3.5-2]
-            self.acknowledge(PUBACK if publish.qos == 1 else PUBREC, publish.packet_id, 0)
+            self._ack_when_stored(kind, publish.packet_id, 0)
 
     def _ack_when_stored(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.hub.log is None:
@@ -155,9 +156,17 @@ class Incoming(Handshake):
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.closing:
             return
-        if kind != PUBREC or reason_code >= 0x80:
+        if (kind != PUBREC or reason_code >= 0x80) and self.unacknowledged:
             self.unacknowledged -= 1
-        self.write(encode_ack(kind, packet_id, reason_code, self.version))
+        if reason_code < 0x80 or self.version != MQTT5 or not self.problem_information:  # [MQTT-3.1.2-29]
+            self.write(encode_ack(kind, packet_id, reason_code, self.version))
+            return
+        properties = Properties()
+        properties.reason_string = reasons.NAMES[reason_code]
+        data = encode(Ack(kind, packet_id, reason_code, properties), MQTT5)
+        if len(data) > self.max_packet_bytes:  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
+            data = encode_ack(kind, packet_id, reason_code, MQTT5)
+        self.write(data)
 
     def not_stored(self, kind: int, packet_id: int) -> None:
         """The journal could not take the message."""
@@ -177,9 +186,16 @@ class Incoming(Handshake):
         session = self.session
         assert session is not None
         hub = self.hub
+        entry = session.inflight.get(ack.packet_id)
         if ack.kind == PUBACK or ack.kind == PUBCOMP:
-            hub.acknowledged(session, ack.packet_id)
+            if entry is not None:
+                if (entry.flags & 3 == 1) != (ack.kind == PUBACK):
+                    raise ProtocolViolation("an acknowledgement of another QoS than the message's [MQTT-4.3.2-3]")
+                if ack.kind == PUBACK or entry.state >= RELEASED:  # PUBCOMP answers PUBREL
+                    hub.acknowledged(session, ack.packet_id)
         elif ack.kind == PUBREC:
+            if entry is not None and entry.flags & 3 != 2:
+                raise ProtocolViolation("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
             if ack.reason_code >= 0x80:  # [MQTT-4.3.3-4]: no PUBREL, the message is done
                 hub.acknowledged(session, ack.packet_id)
             elif not hub.received(session, ack.packet_id):

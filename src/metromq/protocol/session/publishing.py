@@ -63,11 +63,8 @@ class Publishing(Commitment):
             copy.time_us = self.wall_us
             copy.publisher = message.publisher
             copy.kind = KIND_REPLAY
-            copy.offset = log.append_message(
-                records.encode_message(copy, [Target(session.number, qos | 4, identifiers)])
-            )
-            self.position += 1
-            self.urgent = True
+            target = Target(session.number, qos | 4, identifiers)
+            copy.offset = self.append_message(records.encode_message(copy, [target]), True)
             self.pending.append(Pending(self.position, copy.offset, [session], None))
             self.enqueue(session, copy, qos | 4, identifiers)
         else:
@@ -127,8 +124,12 @@ class Publishing(Commitment):
             return
         if not message.payload:
             self.retained.remove(message.topic)
-        elif len(self.retained) < self.settings.max_retained_messages or self.retained.get(message.topic) is not None:
+        elif self.may_retain(message.topic) or message.topic.startswith("$SYS/"):
             self.retained.set(message.topic, message)
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for one more retained message, or the topic has one already."""
+        return len(self.retained) < self.settings.max_retained_messages or self.retained.get(topic) is not None
 
     def publish(self, message: Message, publisher: Session | None, packet_id: int = 0, with_plain: bool = True) -> int:
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
@@ -140,8 +141,7 @@ class Publishing(Commitment):
         route.bytes += len(message.payload)
         if message.qos == 0:
             if self.log is not None and (message.retain or self.settings.record_qos0):
-                message.offset = self.log.append_message(records.encode_message(message, []))
-                self.position += 1
+                message.offset = self.append_message(records.encode_message(message, []), False)
             return self._publish0(route, message, publisher, with_plain)
         return self._publish12(route, message, publisher, packet_id, with_plain)
 
@@ -161,8 +161,8 @@ class Publishing(Commitment):
                 count += 1
         for group in route.groups:
             if self.federation.picks_share(group.name, group.filter, message):
-                grant = group.pick()
-                if grant is not None and self._may_read(grant.session, message.topic):
+                grant = group.pick(message.topic, self.routes.read_check)
+                if grant is not None:
                     self._send0(_target_of(grant), message)
                     count += 1
         if self.federated:
@@ -173,10 +173,6 @@ class Publishing(Commitment):
                     count += 1
         route.deliveries += count
         return count
-
-    def _may_read(self, session: Session, topic: str) -> bool:
-        check = self.routes.read_check
-        return check is None or check.may_read(session, topic)
 
     def _send0(self, target: RouteTarget, message: Message) -> None:
         outlet = target.session.outlet
@@ -204,8 +200,8 @@ class Publishing(Commitment):
                 receivers.append(target)
         for group in route.groups:
             if self.federation.picks_share(group.name, group.filter, message):
-                grant = group.pick()
-                if grant is not None and self._may_read(grant.session, message.topic):
+                grant = group.pick(message.topic, self.routes.read_check)
+                if grant is not None:
                     receivers.append(_target_of(grant))
         count = len(receivers)
         queued: list[RouteTarget] = []
@@ -237,9 +233,7 @@ class Publishing(Commitment):
             for copy in copies:
                 targets.append(Target(copy.session.number, message.qos | (4 if message.retain else 0), (), copy.note))
             owner = publisher.number if publisher is not None and publisher.durable and packet_id else 0
-            message.offset = log.append_message(records.encode_message(message, targets, owner, packet_id))
-            self.position += 1
-            self.urgent = True
+            message.offset = self.append_message(records.encode_message(message, targets, owner, packet_id), True)
         elif copies:
             self.loose_offset += 1
             message.offset = self.loose_offset  # links count what they carry, with or without a journal

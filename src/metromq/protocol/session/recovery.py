@@ -8,19 +8,19 @@ from metromq.errors import JournalError
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.packing import Packer, Unpacker
-from metromq.protocol.session.session import HELD, RELEASED, SENT, Session
+from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 
 VERSION: Final = 1
 
 
 def snapshot(hub: Hub) -> bytes:
     """Everything a restart needs, as of the records appended so far."""
-    packer = Packer().u8(VERSION).u32(hub.next_number).blob(hub.federation.snapshot())
+    packer = Packer().u8(VERSION).u32(hub.next_number).i64(hub.newest_offset).blob(hub.federation.snapshot())
     durable = [session for session in hub.sessions.values() if session.durable]
     packer.u32(len(durable))
     for session in durable:
         packer.blob(store.pack_state(session))
-    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$")]
+    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$SYS/")]
     packer.u32(len(kept))
     for message in kept:
         packer.blob(store.pack_retained(message))
@@ -56,6 +56,7 @@ class _Recovery:
         if version != VERSION:
             raise JournalError(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
         hub.next_number = reader.u32()
+        hub.newest_offset = reader.i64()
         hub.federation.restored(reader.blob())
         for _ in range(reader.u32()):
             session, grants, attached = store.unpack_state(reader.blob())
@@ -140,15 +141,30 @@ class _Recovery:
             session = hub.by_number.get(target.session)
             if session is not None:
                 hub.enqueue(session, message, target.flags, target.identifiers, target.note)
-        hub.committed_offset = offset
+        hub.newest_offset = offset
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
-        if not session.queue and session.spilled:
-            self.hub.refill(session)
+        index = self._find(session, packet_id)
+        if index >= 0:
+            self._uncount(session, session.queue[index])
+            del session.queue[index]
+
+    def _uncount(self, session: Session, entry: Entry) -> None:
+        if entry.message is not None:  # those of a snapshot are counted at the end
+            session.queued_bytes -= self.hub.entry_bytes(entry)
+
+    def _find(self, session: Session, packet_id: int) -> int:
+        """Where the packet is in the queue; -1: nowhere. It may still be in the journal behind one that lags."""
         for index, entry in enumerate(session.queue):
             if entry.packet_id == packet_id:
-                del session.queue[index]
-                return
+                return index
+        known = len(session.queue)
+        if session.spilled:
+            self.hub.refill(session)
+            for index in range(known, len(session.queue)):
+                if session.queue[index].packet_id == packet_id:
+                    return index
+        return -1
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
@@ -156,13 +172,12 @@ class _Recovery:
                 self.hub.refill(session)
             if not session.queue or session.queue[0].offset > offset:
                 return
-            session.queue.popleft()
+            self._uncount(session, session.queue.popleft())
 
     def _received(self, session: Session, packet_id: int) -> None:
-        for entry in session.queue:
-            if entry.packet_id == packet_id:
-                entry.state = RELEASED
-                return
+        index = self._find(session, packet_id)
+        if index >= 0:
+            session.queue[index].state = RELEASED
 
     def finish(self) -> None:
         hub = self.hub
@@ -180,3 +195,4 @@ class _Recovery:
                 session.detached_wall_us = hub.wall_us
             hub.rest(session)
         hub.committed_position = hub.position
+        hub.committed_offset = hub.newest_offset

@@ -41,6 +41,14 @@ class RouteTarget:
         return rest if rest.grants else None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadCheck:
+    """Whether a session may read a topic; the shell's access list answers."""
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        return True
+
+
 @final
 class ShareGroup:
     """The members of `$share/name/filter` at this broker; each message goes to one of them [MQTT-4.8.2-4]."""
@@ -51,7 +59,7 @@ class ShareGroup:
         self.members: list[Grant] = []
         self.turn = 0
 
-    def pick(self) -> Grant | None:
+    def pick(self, topic: str, check: ReadCheck | None) -> Grant | None:
         """In turn among the connected members with room; else who is connected; else a session that waits."""
         count = len(self.members)
         best: Grant | None = None
@@ -59,8 +67,10 @@ class ShareGroup:
         for step in range(count):
             grant = self.members[(self.turn + step) % count]
             session = grant.session
+            if check is not None and not check.may_read(session, topic):
+                continue
             outlet = session.outlet
-            if outlet is None:
+            if outlet is None or outlet.closing:
                 rank = 2
             elif session.behind() or outlet.stalled:
                 rank = 1
@@ -90,14 +100,6 @@ class Route:
         self.publications = 0
         self.bytes = 0
         self.deliveries = 0
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ReadCheck:
-    """Whether a session may read a topic; the shell's access list answers."""
-
-    def may_read(self, session: Session, topic: str) -> bool:
-        return True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -94,6 +94,7 @@ class Session:
         self.spilled = 0  # entries that are only in the journal, behind those in `queue`
         self.spill_offset = 0  # where the first of them is
         self.spill_sequence = 0
+        self.spilled_bytes = 0
         self.incoming: set[int] = set()  # QoS 2 packet identifiers received and not yet released
         self.dropped = 0
         self.moving: set[tuple[str, int]] | None = None  # messages seen while the session comes from another broker

@@ -75,6 +75,7 @@ def pack_state(session: Session) -> bytes:
     for packet_id in session.incoming:
         packer.u16(packet_id)
     packer.u64(session.sequence).u64(session.spilled).u64(session.spill_offset).u64(session.spill_sequence)
+    packer.u64(session.spilled_bytes)
     entries = [*session.inflight.values(), *session.queue]
     packer.u32(len(entries))
     for entry in entries:
@@ -106,6 +107,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
         session.incoming.add(reader.u16())
     session.sequence, session.spilled = reader.u64(), reader.u64()
     session.spill_offset, session.spill_sequence = reader.u64(), reader.u64()
+    session.spilled_bytes = reader.u64()
     for _ in range(reader.u32()):
         session.queue.append(_unpack_entry(reader))
     return session, grants, attached
