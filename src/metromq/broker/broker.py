@@ -51,6 +51,9 @@ class JournalLog(Log):
     def full(self) -> bool:
         return self._journal.full()
 
+    def next_offset(self) -> int:
+        return self._journal.next_offset
+
 
 class Broker:
     """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""

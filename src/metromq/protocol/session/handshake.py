@@ -15,6 +15,10 @@ NEW: Final = 0
 AUTHENTICATING: Final = 1
 OPEN: Final = 2
 CLOSED: Final = 3
+HELD_BACK: Final = 4  # accepted, but the federation still looks for the client's session elsewhere
+
+LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
+LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
 
 class Handshake(Outlet):
@@ -36,6 +40,9 @@ class Handshake(Outlet):
         self.request: Connect | None = None  # kept while AUTH packets are exchanged
         self.auth_method: str | None = None
         self.exchange: object = None
+        self.accepted: Decision | None = None  # kept while the client is held back
+        self.peer_broker = ""  # the broker at the other end, when this is a link
+        self.max_incoming_bytes = hub.settings.max_packet_size_bytes
         self.restricted = False
         self.fast = False
         hub.connections[self] = None
@@ -119,18 +126,46 @@ class Handshake(Outlet):
     def _accept(self, decision: Decision) -> None:
         connect = self.request
         assert connect is not None
-        self.request = None
-        settings = self.hub.settings
-        client_id, assigned = connect.client_id, ""
-        if not client_id:
+        if not connect.client_id:
             if connect.version == MQTT31 or (connect.version < MQTT5 and not connect.clean_start):  # [MQTT-3.1.3-8]
                 self.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs a clean session")
                 return
-            client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
-            assigned = client_id
-        if client_id.startswith("$"):
+        elif connect.client_id.startswith("$"):
+            self._accept_link(connect, decision)
+            return
+        self.accepted = decision
+        if self.hub.federated and connect.client_id:
+            self.state = HELD_BACK
+            if self.hub.federation.asks(self, connect.client_id, connect.clean_start):
+                return
+        self.proceed()
+
+    def _accept_link(self, connect: Connect, decision: Decision) -> None:
+        """A peer broker that has proved its name."""
+        self.request = None
+        if not decision.broker or connect.client_id != LINK_PREFIX + decision.broker:
             self.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, "client identifiers that start with $ are reserved")
             return
+        self.peer_broker = decision.broker
+        self.max_incoming_bytes = self.hub.settings.max_packet_size_bytes * LINK_PACKET_FACTOR
+        self.keepalive_s = connect.keepalive_s * 1.5
+        self.state = OPEN
+        properties = Properties()
+        properties.auth_method = self.auth_method
+        properties.auth_data = decision.data
+        self.write(encode(Connack(False, reasons.SUCCESS, properties), self.version))
+        self.hub.federation.link_accepted(decision.broker, self)
+
+    def proceed(self) -> None:
+        connect, decision = self.request, self.accepted
+        if connect is None or decision is None or self.closing:
+            return
+        self.request = None
+        self.accepted = None
+        client_id, assigned = connect.client_id, ""
+        if not client_id:
+            client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
+            assigned = client_id
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
             self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
@@ -138,7 +173,7 @@ class Handshake(Outlet):
         self.session = session
         self.state = OPEN
         self.restricted = not self.access.unrestricted(session)
-        self.fast = not settings.record_qos0
+        self.fast = not self.hub.settings.record_qos0
         self._connack(connect, session, present, assigned, keepalive_s, decision)
         self.hub.resume(session)
 
@@ -238,6 +273,8 @@ class Handshake(Outlet):
         session = self.session
         if session is not None and session.outlet is self:
             self.hub.detach(session, clean)
+        elif self.peer_broker:
+            self.hub.federation.link_lost(self.peer_broker, self)
 
     def check(self) -> None:
         """Called now and then: time to CONNECT and keepalive [MQTT-3.1.2-22]."""

@@ -88,6 +88,10 @@ class Outlet:
         """Ends the connection from the server's side."""
         raise NotImplementedError
 
+    def proceed(self) -> None:
+        """Lets a client in that the federation held back."""
+        raise NotImplementedError
+
     def check(self) -> None:
         """Called now and then: ends what has taken too long."""
 

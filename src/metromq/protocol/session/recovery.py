@@ -135,7 +135,7 @@ class _Recovery:
             if publisher is not None:
                 publisher.incoming.add(record.packet_id)
         if message.origin:
-            hub.federation.replayed(message)
+            hub.federation.replayed(message, record.packet_id)
         for target in record.targets:
             session = hub.by_number.get(target.session)
             if session is not None:

@@ -96,6 +96,16 @@ class RetainedTree(Generic[M]):
             pending.extend(node.children.values())
         return found
 
+    def nodes(self) -> int:
+        """How many levels the tree stores below its root; memory grows with these."""
+        count = 0
+        pending = [self._root]
+        while pending:
+            children = pending.pop().children
+            count += len(children)
+            pending.extend(children.values())
+        return count
+
     def items(self) -> Iterator[tuple[str, M]]:
         """Every topic and its message."""
         return iter(self._messages.items())

@@ -9,12 +9,13 @@ V = TypeVar("V")
 
 @final
 class Node(Generic[K, V]):
-    """One level of the filters; `values` belong to the filter that ends here."""
+    """One level of the filters. Most nodes use one of the four places, so an empty one is None and costs nothing."""
 
     def __init__(self) -> None:
-        self.children: dict[str, Node[K, V]] = {}  # literal levels and `+`
-        self.values: dict[K, V] = {}
-        self.beyond: dict[K, V] = {}  # of the filter that ends with `#` below this level
+        self.children: dict[str, Node[K, V]] | None = None  # literal levels below this one
+        self.plus: Node[K, V] | None = None  # the level `+` below this one
+        self.values: dict[K, V] | None = None  # of the filter that ends here
+        self.beyond: dict[K, V] | None = None  # of the filter that ends with `#` below this level
 
 
 @final
@@ -39,12 +40,14 @@ class FilterTree(Generic[K, V]):
         if beyond:
             levels.pop()
         for level in levels:
-            child = node.children.get(level)
-            if child is None:
-                child = Node()
-                node.children[level] = child
-            node = child
+            node = _child(node, level)
         values = node.beyond if beyond else node.values
+        if values is None:
+            values = {}
+            if beyond:
+                node.beyond = values
+            else:
+                node.values = values
         new = key not in values
         values[key] = value
         if new:
@@ -55,56 +58,61 @@ class FilterTree(Generic[K, V]):
         path = self._path(filter)
         if not path:
             return None
-        return _values(path[-1], filter).get(key)
+        values = path[-1].beyond if _is_beyond(filter) else path[-1].values
+        return None if values is None else values.get(key)
 
     def remove(self, filter: str, key: K) -> bool:
         """Forgets the value and every node that nothing needs any more; False when it was not there."""
         path = self._path(filter)
         if not path:
             return False
-        values = _values(path[-1], filter)
-        if key not in values:
+        node = path[-1]
+        beyond = _is_beyond(filter)
+        values = node.beyond if beyond else node.values
+        if values is None or key not in values:
             return False
         del values[key]
         self._size -= 1
-        levels = filter.split("/")
-        while len(path) > 1:
-            node = path.pop()
-            if node.children or node.values or node.beyond:
-                break
-            del path[-1].children[levels[len(path) - 1]]
+        if values:
+            return True
+        if beyond:
+            node.beyond = None
+        else:
+            node.values = None
+        _prune(path, filter.split("/"))
         return True
 
     def match(self, topic: str) -> list[V]:
         """The values of all filters that match the topic, in no promised order."""
         found: list[V] = []
         root = self._root
-        levels = topic.split("/")
         # A wildcard in the first level never matches a `$` topic [MQTT-4.7.2-1].
         hidden = topic.startswith("$")
-        nodes: list[Node[K, V]] = [root]
-        if root.beyond and not hidden:
+        if root.beyond is not None and not hidden:
             found.extend(root.beyond.values())
-        for level in levels:
+        nodes: list[Node[K, V]] = [root]
+        for level in topic.split("/"):
             below: list[Node[K, V]] = []
             for node in nodes:
-                child = node.children.get(level)
-                if child is not None:
-                    below.append(child)
-                    if child.beyond:
-                        found.extend(child.beyond.values())
-                if not hidden:
-                    child = node.children.get("+")
+                children = node.children
+                if children is not None:
+                    child = children.get(level)
                     if child is not None:
                         below.append(child)
-                        if child.beyond:
+                        if child.beyond is not None:
                             found.extend(child.beyond.values())
+                plus = node.plus
+                if plus is not None and not hidden:
+                    below.append(plus)
+                    if plus.beyond is not None:
+                        found.extend(plus.beyond.values())
             if not below:
                 return found
             hidden = False
             nodes = below
         for node in nodes:
-            found.extend(node.values.values())
+            if node.values is not None:
+                found.extend(node.values.values())
         return found
 
     def items(self) -> Iterator[tuple[str, K, V]]:
@@ -112,12 +120,30 @@ class FilterTree(Generic[K, V]):
         pending: list[tuple[str, Node[K, V]]] = [("", self._root)]
         while pending:
             prefix, node = pending.pop()
-            for key, value in node.values.items():
-                yield prefix[:-1], key, value
-            for key, value in node.beyond.items():
-                yield prefix + "#", key, value
-            for level, child in node.children.items():
-                pending.append((prefix + level + "/", child))
+            if node.values is not None:
+                for key, value in node.values.items():
+                    yield prefix[:-1], key, value
+            if node.beyond is not None:
+                for key, value in node.beyond.items():
+                    yield prefix + "#", key, value
+            if node.plus is not None:
+                pending.append((prefix + "+/", node.plus))
+            if node.children is not None:
+                for level, child in node.children.items():
+                    pending.append((prefix + level + "/", child))
+
+    def nodes(self) -> int:
+        """How many levels the tree stores below its root; memory grows with these."""
+        count = -1
+        pending = [self._root]
+        while pending:
+            node = pending.pop()
+            count += 1
+            if node.plus is not None:
+                pending.append(node.plus)
+            if node.children is not None:
+                pending.extend(node.children.values())
+        return count
 
     def _path(self, filter: str) -> list[Node[K, V]]:
         """The nodes from the root to the filter's own; empty when there is no such node."""
@@ -127,7 +153,9 @@ class FilterTree(Generic[K, V]):
         if levels[-1] == "#":
             levels.pop()
         for level in levels:
-            child = node.children.get(level)
+            child = node.plus
+            if level != "+":
+                child = None if node.children is None else node.children.get(level)
             if child is None:
                 return []
             node = child
@@ -135,5 +163,42 @@ class FilterTree(Generic[K, V]):
         return path
 
 
-def _values(node: Node[K, V], filter: str) -> dict[K, V]:
-    return node.beyond if filter == "#" or filter.endswith("/#") else node.values
+def _is_beyond(filter: str) -> bool:
+    return filter == "#" or filter.endswith("/#")
+
+
+def _child(node: Node[K, V], level: str) -> Node[K, V]:
+    """The node of a level below `node`, made when it is not there."""
+    if level == "+":
+        plus = node.plus
+        if plus is None:
+            plus = Node()
+            node.plus = plus
+        return plus
+    children = node.children
+    if children is None:
+        children = {}
+        node.children = children
+    child = children.get(level)
+    if child is None:
+        child = Node()
+        children[level] = child
+    return child
+
+
+def _prune(path: list[Node[K, V]], levels: list[str]) -> None:
+    """Takes nodes off the end of the path as long as nothing needs them."""
+    while len(path) > 1:
+        node = path.pop()
+        if node.children is not None or node.plus is not None or node.values is not None or node.beyond is not None:
+            return
+        parent = path[-1]
+        level = levels[len(path) - 1]
+        if level == "+":
+            parent.plus = None
+            continue
+        children = parent.children
+        assert children is not None
+        del children[level]
+        if not children:
+            parent.children = None

@@ -1,5 +1,7 @@
 """Decodes packets: a first byte and a body in, a value of wire.packets or a documented error out."""
 
+from typing import Final
+
 from metromq.errors import MalformedPacket, ProtocolViolation
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire import reasons
@@ -41,6 +43,14 @@ from metromq.protocol.wire.packets import (
 from metromq.protocol.wire.properties import read_properties, split_publish_properties
 from metromq.protocol.wire.reader import Reader, text
 
+# The clause that reserves the flags of one packet, besides the one for all of them.
+_FLAG_CLAUSES: Final[list[str]] = [""] * 16
+_FLAG_CLAUSES[PUBREL] = " [MQTT-3.6.1-1]"
+_FLAG_CLAUSES[SUBSCRIBE] = " [MQTT-3.8.1-1]"
+_FLAG_CLAUSES[UNSUBSCRIBE] = " [MQTT-3.10.1-1]"
+_FLAG_CLAUSES[DISCONNECT] = " [MQTT-3.14.1-1]"
+_FLAG_CLAUSES[AUTH] = " [MQTT-3.15.1-1]"
+
 
 def decode(first_byte: int, body: bytes, version: int, server: bool = True) -> Packet:
     """Decodes one packet; `server` says that we are the server, so only what a client may send is accepted."""
@@ -59,7 +69,7 @@ def _check_old_flags(kind: int, flags: int, version: int) -> None:
     # MQTT 3.1 sets DUP on a repeated PUBREL, SUBSCRIBE or UNSUBSCRIBE; later versions reserve the bit.
     if version == MQTT31 and flags == 0x0A and (kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE)):
         return
-    raise MalformedPacket(f"reserved flags of {KIND_NAMES[kind]} are 0x{flags:X} [MQTT-2.1.3-1]")
+    raise MalformedPacket(f"reserved flags of {KIND_NAMES[kind]} are 0x{flags:X} [MQTT-2.1.3-1]{_FLAG_CLAUSES[kind]}")
 
 
 def _decode_from_client(kind: int, body: bytes, version: int) -> Packet:

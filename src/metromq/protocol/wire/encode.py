@@ -10,6 +10,7 @@ from metromq.protocol.wire.reasons import SUCCESS, UNSPECIFIED_ERROR, connack_co
 from metromq.protocol.wire.values import BYTES, binary, string, u16, u32
 from metromq.protocol.wire.values import varint as varint
 
+_ACK_HEADS: Final[list[bytes]] = [b"", b"", b"", b"", b"\x40", b"\x50", b"\x62", b"\x70"]  # by packet type
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 
@@ -33,9 +34,8 @@ def encode(packet: Packet, version: int) -> bytes:
     if isinstance(packet, packets.Ack):
         if packet.properties is None or version != MQTT5:
             return encode_ack(packet.kind, packet.packet_id, packet.reason_code, version)
-        head = u16(packet.packet_id) + bytes([packet.reason_code])
-        first = packet.kind << 4 | (2 if packet.kind == packets.PUBREL else 0)
-        return _packet(first, head + encode_properties(packet.properties, packet.kind))
+        body = u16(packet.packet_id) + BYTES[packet.reason_code] + encode_properties(packet.properties, packet.kind)
+        return _ACK_HEADS[packet.kind] + varint(len(body)) + body
     if isinstance(packet, packets.Pingreq):
         return _PINGREQ
     if isinstance(packet, packets.Pingresp):
@@ -74,20 +74,30 @@ def encode_publish(
     if topic_size > 0xFFFF:
         raise UsageError(f"topic name of {topic_size} bytes is longer than 65535 [MQTT-4.7.3-3]")
     size = 2 + topic_size + len(payload)
-    middle = b""
+    parts = [BYTES[first], b"", BYTES[topic_size >> 8], BYTES[topic_size & 0xFF], topic]
     if qos:
-        middle = u16(packet_id)
+        if not 0 < packet_id <= 0xFFFF:
+            raise UsageError(f"PUBLISH of QoS {qos} needs a packet identifier from 1 to 65535, not {packet_id}")
+        parts.append(BYTES[packet_id >> 8])
+        parts.append(BYTES[packet_id & 0xFF])
         size += 2
     if version == MQTT5:
         if expiry_s >= 0 or topic_alias or identifiers:
             properties += _for_next_hop(expiry_s, topic_alias, identifiers)
-        properties_size = varint(len(properties))
-        size += len(properties_size) + len(properties)
-        middle += properties_size
-        if properties:
-            middle += properties
-    header = BYTES[first] + varint(size) + BYTES[topic_size >> 8] + BYTES[topic_size & 0xFF]
-    return b"".join([header, topic, middle, payload])
+        properties_size = len(properties)
+        size += properties_size
+        if properties_size < 0x80:
+            size += 1
+            parts.append(BYTES[properties_size])
+        else:
+            length = varint(properties_size)
+            size += len(length)
+            parts.append(length)
+        if properties_size:
+            parts.append(properties)
+    parts.append(payload)
+    parts[1] = BYTES[size] if size < 0x80 else varint(size)
+    return b"".join(parts)
 
 
 def _for_next_hop(expiry_s: int, topic_alias: int, identifiers: tuple[int, ...]) -> bytes:
@@ -103,10 +113,12 @@ def _for_next_hop(expiry_s: int, topic_alias: int, identifiers: tuple[int, ...])
 
 def encode_ack(kind: int, packet_id: int, reason_code: int, version: int) -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
-    first = kind << 4 | (2 if kind == packets.PUBREL else 0)
+    if not 0 < packet_id <= 0xFFFF:
+        raise UsageError(f"{packets.KIND_NAMES[kind]} needs a packet identifier from 1 to 65535, not {packet_id}")
+    head = _ACK_HEADS[kind]
     if reason_code == SUCCESS or version != MQTT5:
-        return BYTES[first] + b"\x02" + u16(packet_id)
-    return BYTES[first] + b"\x03" + u16(packet_id) + BYTES[reason_code]
+        return b"".join([head, b"\x02", BYTES[packet_id >> 8], BYTES[packet_id & 0xFF]])
+    return b"".join([head, b"\x03", BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], BYTES[reason_code]])
 
 
 def _packet(first: int, body: bytes) -> bytes:
