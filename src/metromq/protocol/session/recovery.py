@@ -101,7 +101,7 @@ class _Recovery:
             self.attached.discard(number)
             store.unpack_detached(session, reader)
         elif kind == records.RELEASED:
-            session.incoming.discard(reader.u16())
+            session.incoming.pop(reader.u16(), None)
         elif kind == records.ACKNOWLEDGED:
             self._acknowledged(session, reader.u16())
         elif kind == records.ACKNOWLEDGED_THROUGH:
@@ -133,7 +133,7 @@ class _Recovery:
         if record.publisher_session and record.packet_id:
             publisher = hub.by_number.get(record.publisher_session)
             if publisher is not None:
-                publisher.incoming.add(record.packet_id)
+                publisher.incoming[record.packet_id] = None
         if message.origin:
             hub.federation.replayed(message, record.packet_id)
         for target in record.targets:
@@ -145,16 +145,19 @@ class _Recovery:
     def _acknowledged(self, session: Session, packet_id: int) -> None:
         if not session.queue and session.spilled:
             self.hub.refill(session)
-        for index, entry in enumerate(session.queue):
+        if session.queue and session.queue.first().packet_id == packet_id:
+            session.queue.popleft()
+            return
+        for entry in session.queue:
             if entry.packet_id == packet_id:
-                del session.queue[index]
+                session.queue.remove(entry)
                 return
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
             if not session.queue and session.spilled:
                 self.hub.refill(session)
-            if not session.queue or session.queue[0].offset > offset:
+            if not session.queue or session.queue.first().offset > offset:
                 return
             session.queue.popleft()
 
