@@ -115,7 +115,7 @@ class Moves:
                 hub.restore_grant(grant)
                 hub.append(records.SUBSCRIBED, store.pack_grant(grant))
         for _ in range(reader.u32()):
-            session.incoming.add(reader.u16())
+            session.incoming[reader.u16()] = None
         for _ in range(reader.u32()):
             flags, state = reader.u8(), reader.u8()
             record = records.decode_message(reader.blob())

@@ -133,7 +133,7 @@ class Delivery:
                 self.refill(session)
                 if not session.queue:
                     return
-            entry = session.queue[0]
+            entry = session.queue.first()
             if entry.offset > self.committed_offset or entry.packet_id in inflight or entry.state == HELD:
                 return
             if outlet.waiting_bytes > outlet.soft_limit_bytes:

@@ -101,7 +101,7 @@ class Publishing(Commitment):
             self.pending.append(Pending(self.position, message.offset, [session], None))
         self.enqueue(session, message, flags, ())
         if state == RELEASED and session.queue:
-            entry = session.queue[-1]
+            entry = session.queue.last()
             entry.state = RELEASED
             self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 

@@ -192,6 +192,7 @@ class RouteTable:
 
     def build(self, topic: str) -> Route:
         route = Route(topic)
+        route.plain = not topic.startswith("$")  # the long way knows who may publish there
         by_session: dict[str, RouteTarget] = {}
         check = self.read_check
         for grant in self.tree.match(topic):

@@ -104,7 +104,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
         inner.u32()
         grants.append(unpack_grant(session, inner))
     for _ in range(reader.u32()):
-        session.incoming.add(reader.u16())
+        session.incoming[reader.u16()] = None
     session.sequence, session.spilled = reader.u64(), reader.u64()
     session.spill_offset, session.spill_sequence = reader.u64(), reader.u64()
     session.spilled_bytes = reader.u64()
