@@ -13,7 +13,7 @@ messages of a peer after a restart are looked up too.
 from array import array
 from typing import Final, final
 
-from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
 from metromq.federation.links.codec import Reader, Writer
 from metromq.federation.stages import FINAL
 
@@ -120,6 +120,8 @@ class Inbox:
         if entry.sequence <= self._cursors.get(sender, -1):
             return DROP
         self._cursors[sender] = entry.sequence
+        if entry.flags & SYNC:  # judged by the version of what is retained, not by what was received
+            return uses
         marked = bool(entry.flags & CHECK)
         memory = self._memory(message.origin)
         for use in _USES:
