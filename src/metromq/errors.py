@@ -68,3 +68,20 @@ class OffsetsGone(JournalError):
     def __init__(self, directory: str, start: int, first: int, reason: str = "retention removed them") -> None:
         super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); go on at {first}")
         self.first = first
+
+
+class MqttError(MetroError):
+    """What our client could not do; `reason_code` is the server's (None where no packet gave one)."""
+
+    def __init__(self, message: str, reason_code: int | None = None, server_reference: str | None = None) -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+        self.server_reference = server_reference
+
+
+class ConnectRefused(MqttError):
+    """The server answered CONNECT with a CONNACK that says no."""
+
+
+class ConnectionLost(MqttError):
+    """The connection ended before its time: a DISCONNECT of the server, silence, or the network."""

@@ -14,6 +14,8 @@ COMMANDS: dict[str, str] = {
     "passwd": "metromq.cli.passwd",
     "pub": "metromq.cli.pub",
     "sub": "metromq.cli.sub",
+    "plan": "metromq.cli.plan",
+    "lab": "metromq.cli.lab",
 }
 
 
@@ -43,3 +45,7 @@ def main() -> None:
     except MetroError as error:
         click.echo(f"metromq: {error}", err=True)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""`metromq lab`: lists the papers' experiments and runs one, as a table, a plot or JSON."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
+from metromq.lab.report import Report, RunOptions, plot, show
+
+
+@click.group(name="lab")
+def command() -> None:
+    """The papers' experiments, with the published numbers beside ours."""
+
+
+@command.command(name="list")
+def list_command() -> None:
+    """Shows the names of all experiments."""
+    table = Table(box=None)
+    table.add_column("experiment")
+    table.add_column("shows")
+    for name in EXPERIMENTS:
+        table.add_row(name, TITLES.get(name, ""))
+    Console().print(table)
+
+
+@command.command(name="run")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables.")
+@click.option("--plot", "image", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the curves to FILE.")
+@click.option("--instances", type=click.IntRange(min=1), help="Random instances per point (default: as the paper).")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random instances.")
+def run_command(name: str, as_json: bool, image: Path | None, instances: int | None, seed: int) -> None:
+    """Runs the experiment NAME, for example delegation/fig17."""
+    report = _run_with_bar(name, RunOptions(instances=instances, seed=seed))
+    if image is not None:
+        plot(report, image)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        show(report, Console())
+        if image is not None:
+            click.echo(f"plot: {image}")
+
+
+def _run_with_bar(name: str, options: RunOptions) -> Report:
+    """The bar goes to stderr, so that stdout holds the result alone."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=None)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return run_experiment(name, RunOptions(options.instances, options.seed, advance))

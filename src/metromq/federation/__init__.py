@@ -1,0 +1,1 @@
+"""Many brokers as one: routing, links and coordination."""

@@ -1,0 +1,102 @@
+"""What this broker's own clients want, and what of it has been announced to which peer."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
+from metromq.federation.links.frames import Announcement, Interest
+from metromq.federation.routing.router import Router
+
+
+@dataclass(slots=True)
+class _Wanted:
+    members: int
+    since_us: int
+    due: frozenset[str]  # the peers that must know
+
+
+@final
+class Announcer:
+    def __init__(self, peers: tuple[str, ...], router: Router) -> None:
+        self._router = router
+        self._wanted: dict[str, _Wanted] = {}
+        self._shared = FilterIndex()  # plain filters of own shared subscriptions; value: how many
+        self._announced: dict[str, dict[str, int]] = {peer: {} for peer in peers}
+        self._digests = dict.fromkeys(peers, 0)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, topic_filter: str, members: int, now_us: int) -> None:
+        """From now on `members` of our clients want the filter; 0: nobody."""
+        known = self._wanted.get(topic_filter)
+        if members and known:
+            known.members = members
+        elif members:
+            self._wanted[topic_filter] = _Wanted(members, now_us, self._router.announce_to(topic_filter))
+        else:
+            self._wanted.pop(topic_filter, None)
+        if topic_filter.startswith(SHARE_PREFIX) and bool(members) != bool(known):
+            inner = plain_filter(topic_filter)
+            self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
+
+    def table_changed(self) -> None:
+        """Other peers may be responsible now."""
+        for topic_filter, wanted in self._wanted.items():
+            wanted.due = self._router.announce_to(topic_filter)
+
+    def members(self, share: str) -> int:
+        wanted = self._wanted.get(share)
+        return wanted.members if wanted else 0
+
+    def shares_for(self, topic: str) -> list[str]:
+        matching = set(self._shared.matching(topic))
+        if not matching:
+            return []
+        return [text for text in self._wanted if text.startswith(SHARE_PREFIX) and plain_filter(text) in matching]
+
+    def digest(self, peer: str) -> int:
+        """Of all that the peer should know when every frame has reached it."""
+        return self._digests[peer]
+
+    def changes(self, peer: str, now_us: int) -> Interest | None:
+        """What the peer does not know yet, or should forget; None when it is up to date."""
+        announced, wanted = self._announced[peer], self._wanted
+        added = [text for text, item in wanted.items() if peer in item.due and announced.get(text) != item.members]
+        removed = [text for text in announced if text not in wanted or peer not in wanted[text].due]
+        if not added and not removed:
+            return None
+        return self._note(peer, added, removed, now_us)
+
+    def changes_of_filter(self, topic_filter: str, up: Iterable[str], now_us: int) -> Iterator[tuple[str, Interest]]:
+        """The same for one filter and every peer within reach."""
+        wanted = self._wanted.get(topic_filter)
+        for peer in sorted(up):
+            known = self._announced[peer].get(topic_filter)
+            if wanted and peer in wanted.due:
+                if known != wanted.members:
+                    yield peer, self._note(peer, [topic_filter], [], now_us)
+            elif known is not None:
+                yield peer, self._note(peer, [], [topic_filter], now_us)
+
+    def whole(self, peer: str, now_us: int) -> Interest:
+        """Everything, for a peer that lost track."""
+        self.changes(peer, now_us)
+        items = tuple(self._item(text, now_us) for text in self._announced[peer])
+        return Interest(True, items, ())
+
+    def _note(self, peer: str, added: list[str], removed: list[str], now_us: int) -> Interest:
+        announced, digest = self._announced[peer], self._digests[peer]
+        for text in (*added, *removed):
+            if text in announced:
+                digest -= interest_hash(text, announced.pop(text))
+        for text in added:
+            announced[text] = self._wanted[text].members
+            digest += interest_hash(text, announced[text])
+        self._digests[peer] = digest & DIGEST_MASK
+        return Interest(False, tuple(self._item(text, now_us) for text in added), tuple(removed))
+
+    def _item(self, topic_filter: str, now_us: int) -> Announcement:
+        wanted = self._wanted[topic_filter]
+        return Announcement(topic_filter, wanted.members, (now_us - wanted.since_us) // 1000)

@@ -1,0 +1,321 @@
+"""A city: one choice on each axis, its sites and its brokers, read strictly from a TOML file."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from metromq.config import raise_problems
+from metromq.errors import ConfigError, UsageError
+from metromq.protocol.topics.areas import Box, all_areas, area_at, areas_within, centre_of
+from metromq.settings import Range, ReadableFile, check_settings, read_settings
+
+Attachment = Literal["nearest", "proxy", "redirect"]
+Routing = Literal["central", "flood-publications", "flood-subscriptions", "geographic"]
+Transport = Literal["unicast", "multicast"]
+Coordination = Literal["embedded", "zookeeper"]
+Placement = Literal["optimal", "greedy", "random"]
+Takeover = Literal["nearest", "least-loaded"]
+SiteKind = Literal["edge", "cloud"]
+
+PREFIX = "METROMQ_CITY_"
+PRESETS = ("central", "flood-publications", "flood-subscriptions", "geographic")
+EARTH_RADIUS_KM = 6371.0
+
+Latitude = Annotated[float, Range(-90, 90)]
+Longitude = Annotated[float, Range(-180, 180)]
+Level = Annotated[int, Range(1, 12)]
+Milliseconds = Annotated[int, Range(10, 600_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """The bounding square of the city, in degrees; areas are cut from it."""
+
+    south: Latitude = 0.0
+    west: Longitude = 0.0
+    north: Latitude = 1.0
+    east: Longitude = 1.0
+
+    def box(self) -> Box:
+        return Box(self.south, self.west, self.north, self.east)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.south >= self.north:
+            yield "north", f"must lie north of south = {self.south}"
+        if self.west >= self.east:
+            yield "east", f"must lie east of west = {self.west}"
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """How deep topics, brokers and clusters lie in the hierarchy of areas."""
+
+    # Digits that a client's topic normally starts with.
+    k: Level = 4
+    # Digits of the area that one broker is responsible for.
+    l_b: Level = 2
+    # Digits that the brokers of one cluster share.
+    l_c: Level = 1
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.l_b > self.k:
+            yield "l_b", f"must not exceed k = {self.k}"
+        if self.l_c >= self.l_b:
+            yield "l_c", f"must be less than l_b = {self.l_b}"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How brokers watch each other, and who stands in for one that is gone."""
+
+    # Twice a second: a lost broker is replaced within two seconds, at a cost of a few frames a second.
+    hello_interval_ms: Milliseconds = 500
+    # Missing three in a row tells a lost broker from a lost packet.
+    missed_hellos: Annotated[int, Range(2, 100)] = 3
+    # Brokers of other clusters are greeted this much more rarely; the paper greets only inside the cluster.
+    far_factor: Annotated[int, Range(1, 100)] = 4
+    takeover: Takeover = "nearest"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSecurity:
+    """How brokers prove to each other that they belong to the city: a shared secret, certificates, or both."""
+
+    # A secret in a file of its own can have tighter permissions than the city's file.
+    secret: str | None = None
+    secret_file: Annotated[Path, ReadableFile()] | None = None
+    ca_file: Annotated[Path, ReadableFile()] | None = None
+    cert_file: Annotated[Path, ReadableFile()] | None = None
+    key_file: Annotated[Path, ReadableFile()] | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.secret is not None and self.secret_file is not None:
+            yield "secret", "is also given as secret_file; keep one of them"
+        if self.secret is not None and len(self.secret.encode()) < 16:
+            yield "secret", "must be at least 16 bytes, or it could be guessed from one overheard proof"
+        given = [name for name in ("ca_file", "cert_file", "key_file") if getattr(self, name) is not None]
+        for name in ("ca_file", "cert_file", "key_file"):
+            if given and name not in given:
+                yield name, f"is needed beside {given[0]} for mutual TLS"
+        if not given and self.secret is None and self.secret_file is None:
+            yield "secret", "is missing: peers need a secret, a secret_file, or ca_file, cert_file and key_file"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place with a location and a network."""
+
+    name: str
+    kind: SiteKind = "edge"
+    latitude: Latitude | None = None
+    longitude: Longitude | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """One broker of the city."""
+
+    name: str
+    # Where clients and peers reach it; port 0 lets the system choose, for cities on one machine.
+    listen: str = "127.0.0.1:0"
+    # The areas it is at home in, with spaces between; fewer digits than l_b mean every area inside. Empty: nowhere.
+    area: str = ""
+    site: str = ""
+    latitude: Latitude | None = None
+    longitude: Longitude | None = None
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if not self.name or not self.name.isprintable() or "/" in self.name or len(self.name.encode()) > 64:
+            yield "name", "must be 1 to 64 bytes of printable text without a slash"
+        _, colon, port = self.listen.rpartition(":")
+        if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+            yield "listen", f'must look like 127.0.0.1:1883, not "{self.listen}"'
+        for area in self.area.split():
+            if not all(digit in ("0", "1", "2", "3") for digit in area.split("/")):
+                yield "area", f'must be digits 0 to 3 with slashes between, such as 1/0, not "{area}"'
+
+
+@dataclass(frozen=True)
+class City:
+    """The whole file; the lookups below are computed once."""
+
+    brokers: tuple[BrokerSpec, ...]
+    name: str = "city"
+    attachment: Attachment = "nearest"
+    routing: Routing = "geographic"
+    transport: Transport = "unicast"
+    coordination: Coordination = "embedded"
+    placement: Placement = "optimal"
+    # The broker in the middle; only routing = "central" has one.
+    central: str = ""
+    square: Square = field(default_factory=Square)
+    areas: Areas = field(default_factory=Areas)
+    membership: Membership = field(default_factory=Membership)
+    links: LinkSecurity = field(default_factory=LinkSecurity)
+    sites: tuple[Site, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        yield from self._name_problems()
+        if self.routing == "central" and self.central not in {broker.name for broker in self.brokers}:
+            yield "central", f'must name the broker in the middle, not "{self.central}"'
+        if self.routing != "central" and self.central:
+            yield "central", f"has no meaning with routing = {self.routing}"
+        if self.routing == "geographic":
+            yield from self._area_problems()
+
+    def _name_problems(self) -> Iterator[tuple[str, str]]:
+        if not self.brokers:
+            yield "brokers", "a city needs at least one"
+        sites = {site.name for site in self.sites}
+        names: set[str] = set()
+        addresses: set[str] = set()
+        for number, broker in enumerate(self.brokers):
+            if broker.name in names:
+                yield f"brokers[{number}].name", f'"{broker.name}" is taken by another broker'
+            if broker.site and broker.site not in sites:
+                yield f"brokers[{number}].site", f'"{broker.site}" is none of the sites'
+            if not broker.listen.endswith(":0") and broker.listen in addresses:
+                yield f"brokers[{number}].listen", f"{broker.listen} is taken by another broker"
+            names.add(broker.name)
+            addresses.add(broker.listen)
+
+    def _area_problems(self) -> Iterator[tuple[str, str]]:
+        taken: dict[str, str] = {}
+        for number, broker in enumerate(self.brokers):
+            for prefix in broker.area.split():
+                if len(prefix.split("/")) > self.areas.l_b:
+                    yield f"brokers[{number}].area", f"{prefix} has more than l_b = {self.areas.l_b} digits"
+                    continue
+                for area in areas_within(prefix, self.areas.l_b):
+                    if area in taken:
+                        yield f"brokers[{number}].area", f"{area} is already home of {taken[area]}"
+                    taken[area] = broker.name
+        missing = [area for area in all_areas(self.areas.l_b) if area not in taken]
+        if missing:
+            yield "brokers", f"no broker is at home in area {', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(broker.name for broker in self.brokers)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, BrokerSpec]:
+        return {broker.name: broker for broker in self.brokers}
+
+    @cached_property
+    def homes(self) -> Mapping[str, str]:
+        """Each area of l_b digits and the broker that is at home there."""
+        return {
+            area: broker.name
+            for broker in self.brokers
+            for prefix in broker.area.split()
+            for area in areas_within(prefix, self.areas.l_b)
+        }
+
+    @cached_property
+    def _clusters(self) -> Mapping[str, str]:
+        first = {broker.name: (broker.area.split() or [""])[0] for broker in self.brokers}
+        return {name: "/".join(area.split("/")[: self.areas.l_c]) for name, area in first.items()}
+
+    def broker(self, name: str) -> BrokerSpec:
+        if name not in self.by_name:
+            raise UsageError(f'city {self.name} has no broker "{name}"; it has {", ".join(self.names)}')
+        return self.by_name[name]
+
+    def cluster_of(self, name: str) -> str:
+        """The first l_c digits of the broker's first area; brokers that share them watch each other."""
+        return self._clusters[name]
+
+    def place_of(self, name: str) -> tuple[float, float]:
+        """Latitude and longitude: the broker's own, else its site's, else the middle of its area."""
+        broker = self.broker(name)
+        if broker.latitude is not None and broker.longitude is not None:
+            return broker.latitude, broker.longitude
+        for site in self.sites:
+            if site.name == broker.site and site.latitude is not None and site.longitude is not None:
+                return site.latitude, site.longitude
+        box = self.square.box()
+        areas = broker.area.split()
+        return centre_of(box, areas[0]) if areas else ((box.south + box.north) / 2, (box.west + box.east) / 2)
+
+    def distance_km(self, one: str, other: str) -> float:
+        return haversine_km(*self.place_of(one), *self.place_of(other))
+
+    def nearest(self, latitude: float, longitude: float) -> str:
+        """The broker that a client at this place attaches to."""
+        return min(self.names, key=lambda name: (haversine_km(latitude, longitude, *self.place_of(name)), name))
+
+    def area_at(self, latitude: float, longitude: float) -> str:
+        return area_at(self.square.box(), latitude, longitude, self.areas.k)
+
+
+def haversine_km(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
+    """Distance over the ground."""
+    phi, other_phi = math.radians(latitude), math.radians(other_latitude)
+    d_phi, d_lambda = other_phi - phi, math.radians(other_longitude - longitude)
+    a = math.sin(d_phi / 2) ** 2 + math.cos(phi) * math.cos(other_phi) * math.sin(d_lambda / 2) ** 2
+    return 2 * EARTH_RADIUS_KM * math.atan2(math.sqrt(a), math.sqrt(1 - a))
+
+
+def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:
+    """The city of the file; raises one ConfigError that tells every problem with its field."""
+    city, problems = read_settings(City, path, environ or {}, PREFIX)
+    raise_problems(problems)
+    assert city is not None
+    return city
+
+
+def load_preset(name: str) -> City:
+    with resources.as_file(preset_file(name)) as path:
+        return load_city(path)
+
+
+def preset_file(name: str) -> resources.abc.Traversable:
+    if name not in PRESETS:
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+    return resources.files("metromq.presets").joinpath(f"{name}.toml")
+
+
+def validate_city(city: City) -> City:
+    """Checks a City that a program built itself, as `load_city` checks a file."""
+    raise_problems(check_settings(city))
+    return city
+
+
+def grid_city(
+    routing: str = "geographic", l_b: int = 2, l_c: int = 1, hello_interval_ms: int = 500, count: int | None = None
+) -> City:
+    """A city of 4 ** l_b brokers, each in the middle of its area and named after it: b12 is at home in 1/2.
+
+    With `count` there are fewer, evenly chosen, and each is at home in several areas that follow each other.
+    """
+    every = all_areas(l_b)
+    count = count or len(every)
+    firsts = [number * len(every) // count for number in range(count)]
+    shares = [every[first:last] for first, last in zip(firsts, [*firsts[1:], len(every)], strict=True)]
+    brokers = tuple(BrokerSpec("b" + areas[0].replace("/", ""), area=" ".join(areas)) for areas in shares)
+    return validate_city(
+        City(
+            brokers=brokers,
+            routing=cast(Routing, routing),
+            central=brokers[0].name if routing == "central" else "",
+            areas=Areas(max(4, l_b), l_b, l_c),
+            membership=Membership(hello_interval_ms=hello_interval_ms),
+            links=LinkSecurity(secret="a secret for one machine only"),
+        )
+    )
+
+
+__all__ = ["City", "ConfigError", "grid_city", "load_city", "load_preset", "validate_city"]

@@ -1,0 +1,119 @@
+"""What a node asks its host to do: frozen data, so that the live broker, the simulator and tests read the same."""
+
+from dataclasses import dataclass
+
+from metromq.federation.links.frames import Frame, TableEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a control frame over the link to the peer, after everything sent before."""
+
+    peer: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Write the frame to the journal; after a restart `Node.restore` gets it back. `peer` said it; empty: we did."""
+
+    peer: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class RoutesChanged:
+    """Routes of topics that match the filter may differ from now on."""
+
+    topic_filter: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    entries: tuple[TableEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reroute:
+    """Take what waits for `peer` at stage OWNER in the area and route it again, marked CHECK: `heir` is responsible."""
+
+    area: str
+    peer: str
+    heir: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """We stood in for the area and another stand-in won: send it what came in the last `age_us`, at stage HANDOVER."""
+
+    area: str
+    heir: str
+    age_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The peer wanted the filter `age_us` ago but could not tell us: send it, marked CHECK, what it missed since.
+
+    Of the messages in the journal, those for which `Node.replays` says yes and that are not on their way to it already.
+    """
+
+    peer: str
+    topic_filter: str
+    age_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRetained:
+    """Send the peer every retained message, and every deletion still known, that matches."""
+
+    peer: str
+    topic_filter: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFound:
+    """Answer to a CONNECT: `broker` holds the client's session and will send it; empty: nobody does."""
+
+    client: str
+    time_us: int
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTaken:
+    """The client is at `broker` now: close its connection with 0x8E, drop its will, send the session there.
+
+    With `clean_start` there is nothing to send, and the session ends here.
+    """
+
+    client: str
+    time_us: int
+    broker: str
+    clean_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionArrived:
+    """A piece of a session that moved here."""
+
+    peer: str
+    client: str
+    time_us: int
+    last: bool
+    state: bytes
+
+
+Effect = (
+    Send
+    | Keep
+    | RoutesChanged
+    | TableChanged
+    | Reroute
+    | HandOver
+    | Replay
+    | SendRetained
+    | SessionFound
+    | SessionTaken
+    | SessionArrived
+)

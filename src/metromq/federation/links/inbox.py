@@ -1,0 +1,133 @@
+"""The receiving end's memory: which messages of which peer and of which origin it has had.
+
+Two things can bring a message twice. A link repeats what was not acknowledged: the sequence tells, it only grows along
+a link. A message can take another way after a takeover: such copies are marked CHECK and looked up by origin and
+offset. Distributing and delivering are remembered apart, because a broker may be asked to pass on a message that its
+own subscribers already have.
+
+The host keeps this memory durable by folding its journal: `received` for each message that came over a link, and
+`restore_cursor` for each LINK record. Between a message and the LINK record behind it a crash can fall, so the first
+messages of a peer after a restart are looked up too.
+"""
+
+from array import array
+from typing import Final, final
+
+from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.stages import FINAL
+
+REMEMBERED: Final = 262_144  # ids per origin; a copy that comes later than this many others is not recognised
+DROP: Final = 0
+DELIVER: Final = 1  # to the own subscribers
+DISTRIBUTE: Final = 2  # to peers
+SHARE: Final = 4  # to members of the shared subscriptions that the entry names
+_USES: Final = (DELIVER, DISTRIBUTE, SHARE)
+
+
+@final
+class _Ring:
+    """The last ids, cheap to add to; looking up is slow, but only copies marked CHECK are looked up."""
+
+    def __init__(self) -> None:
+        self._ids = array("q")
+        self._next = 0
+
+    def add(self, number: int) -> None:
+        if len(self._ids) < REMEMBERED:
+            self._ids.append(number)
+        else:
+            self._ids[self._next] = number
+            self._next = (self._next + 1) % REMEMBERED
+
+    def holds(self, number: int) -> bool:
+        return number in self._ids
+
+
+@final
+class _Origin:
+    """What came from one origin, by what it was used for."""
+
+    def __init__(self) -> None:
+        self.usual = {use: _Ring() for use in _USES}
+        # Few, and kept for good: the other copy may come late.
+        self.checked: dict[int, set[int]] = {use: set() for use in _USES}
+
+    def seen(self, use: int, number: int, check: bool) -> bool:
+        if number in self.checked[use]:
+            return True
+        return check and self.usual[use].holds(number)
+
+    def add(self, use: int, number: int, check: bool) -> None:
+        if check:
+            self.checked[use].add(number)
+        else:
+            self.usual[use].add(number)
+
+
+@final
+class Inbox:
+    def __init__(self) -> None:
+        self._origins: dict[str, _Origin] = {}
+        self._cursors: dict[str, int] = {}  # highest sequence received, per sender
+        self._incarnations: dict[str, int] = {}  # of the sender's journal
+        self._unsure: set[str] = set()  # senders whose cursor may lag behind what the journal holds
+
+    def cursor(self, sender: str) -> int:
+        """The highest sequence received; the sender may go on after it."""
+        return self._cursors.get(sender, -1)
+
+    def journal_of(self, sender: str, journal: int) -> bool:
+        """Tells which journal the sender's sequences count in; a new one starts its numbers again."""
+        if self._incarnations.get(sender, journal) == journal:
+            self._incarnations[sender] = journal
+            return False
+        self._incarnations[sender] = journal
+        self._cursors.pop(sender, None)
+        self._origins.pop(sender, None)
+        return True
+
+    def restore_cursor(self, sender: str, journal: int, sequence: int) -> None:
+        self._incarnations[sender] = journal
+        self._cursors[sender] = sequence
+        self._unsure.add(sender)
+
+    def received(self, origin: str, offset: int, uses: int) -> None:
+        """A message that the journal holds, and what it was used for."""
+        memory = self._memory(origin)
+        for use in _USES:
+            if uses & use:
+                memory.add(use, offset, False)
+
+    def accept(self, sender: str, entry: LinkMessage, own_name: str) -> int:
+        """What to do with a message: DROP, or any of DELIVER, DISTRIBUTE and SHARE. Remembers the decision."""
+        message = entry.message
+        uses = DELIVER if entry.stage == FINAL else DELIVER | DISTRIBUTE
+        if own_name in entry.served:
+            uses &= ~DELIVER
+        if entry.shares:
+            uses |= SHARE
+        if message.qos == 0:
+            return uses
+        if entry.sequence <= self._cursors.get(sender, -1):
+            return DROP
+        self._cursors[sender] = entry.sequence
+        marked = bool(entry.flags & CHECK)
+        memory = self._memory(message.origin)
+        for use in _USES:
+            if not uses & use:
+                continue
+            if memory.seen(use, message.origin_offset, marked or sender in self._unsure):
+                uses &= ~use
+            else:
+                memory.add(use, message.origin_offset, marked)
+        return uses
+
+    def settled(self, sender: str) -> None:
+        """The host acknowledged a batch of the sender: from here on its cursor is sure."""
+        self._unsure.discard(sender)
+
+    def _memory(self, origin: str) -> _Origin:
+        memory = self._origins.get(origin)
+        if memory is None:
+            memory = self._origins[origin] = _Origin()
+        return memory

@@ -1,0 +1,60 @@
+"""The interface of routers: which brokers a message must visit, and which must know of a subscription.
+
+A router knows the city, its own name and the topic table. It does not know who calls it: a live broker, the simulator
+or a test. It suggests; the node that asks it joins the suggestion with what peers have announced.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+
+from metromq.federation.city import City
+from metromq.federation.coordination.core import TopicTable
+
+
+class Audience(Enum):
+    """Whom this broker serves with final copies."""
+
+    NOBODY = "nobody"
+    INTERESTED = "interested"
+    EVERYONE = "everyone"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`onward` are peers that take the message further, with the stage at which they get it."""
+
+    audience: Audience
+    onward: tuple[tuple[str, int], ...] = ()
+
+
+STAY = Decision(Audience.NOBODY)
+
+
+class Router(ABC):
+    def __init__(self, city: City, name: str, table: TopicTable) -> None:
+        self.city = city
+        self.name = name
+        self.table = table
+        self.others = frozenset(city.names) - {name}
+
+    @abstractmethod
+    def announce_to(self, topic_filter: str) -> frozenset[str]:
+        """The peers that must know that a client of this broker wants the filter."""
+
+    @abstractmethod
+    def decide(self, topic: str, stage: int) -> Decision:
+        """What to do with a message that has reached this broker at a stage before FINAL."""
+
+    @abstractmethod
+    def explain(self, topic_or_filter: str) -> tuple[str, ...]:
+        """Why: one sentence per line, for people."""
+
+    def serves(self, topic: str) -> bool:
+        """Whether messages of the topic are distributed here, whoever published them."""
+        return False
+
+
+def stays_here(topic: str) -> bool:
+    """Topics of the server itself, `$SYS` and the like, never leave their broker."""
+    return topic.startswith("$")

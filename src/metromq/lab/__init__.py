@@ -1,0 +1,1 @@
+"""The lab: the papers' experiments, with the published numbers beside ours."""

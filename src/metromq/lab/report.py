@@ -1,0 +1,121 @@
+"""What an experiment hands back, and its three forms: a table for people, a plot, and JSON for programs."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+Points = Sequence[tuple[float, float]]
+
+
+def _silent(done: int, total: int) -> None:
+    """The progress of somebody who does not watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the user may choose: how many random instances a point has, the seed, and who watches the progress."""
+
+    instances: int | None = None
+    seed: int = 1
+    progress: Callable[[int, int], None] = _silent
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One number of the paper beside ours; `verdict` is one of "matches", "near", "differs"."""
+
+    name: str
+    published: float
+    ours: float
+    ratio: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one experiment: curves by name, published rows, and the notes a reader needs to judge them."""
+
+    figure: str
+    series: Mapping[str, Points]
+    published: Sequence[PublishedRow]
+    x_label: str = "x"
+    y_label: str = "y"
+    notes: Sequence[str] = field(default_factory=tuple)
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """The JSON that programs read; notes and labels are for people and stay out of it."""
+        document = {
+            "figure": self.figure,
+            "series": {name: [[x, y] for x, y in points] for name, points in self.series.items()},
+            "published": [
+                {"name": r.name, "published": r.published, "ours": r.ours, "ratio": r.ratio, "verdict": r.verdict}
+                for r in self.published
+            ],
+            "seconds": self.seconds,
+        }
+        return json.dumps(document, indent=2)
+
+
+def compare(
+    name: str, published: float, ours: float, matches: float = 0.1, near: float = 0.35, at_most: bool = False
+) -> PublishedRow:
+    """Judges our number: relative distance within `matches` or `near`; with `at_most` anything not above matches."""
+    if published == 0:
+        ratio = 1.0 if ours == 0 else float("inf")
+    else:
+        ratio = ours / published
+    distance = abs(ratio - 1)
+    if distance <= matches or (at_most and ours <= published):
+        verdict = "matches"
+    elif distance <= near:
+        verdict = "near"
+    else:
+        verdict = "differs"
+    return PublishedRow(name, published, round(ours, 6), round(ratio, 4), verdict)
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints the curves side by side, then the published numbers beside ours, then the notes."""
+    names = list(report.series)
+    curves = Table(title=f"{report.figure}: {report.y_label}", title_justify="left")
+    curves.add_column(report.x_label, justify="right")
+    for name in names:
+        curves.add_column(name, justify="right")
+    values = {name: dict(report.series[name]) for name in names}
+    for x in sorted({x for points in report.series.values() for x, _ in points}):
+        curves.add_row(f"{x:g}", *(f"{values[name][x]:,.4g}" if x in values[name] else "" for name in names))
+    console.print(curves)
+    if report.published:
+        rows = Table(title="published beside ours", title_justify="left")
+        for column in ("what", "published", "ours", "ratio", "verdict"):
+            rows.add_column(column, justify="left" if column in ("what", "verdict") else "right")
+        for row in report.published:
+            rows.add_row(row.name, f"{row.published:,.4g}", f"{row.ours:,.4g}", f"{row.ratio:.2f}", row.verdict)
+        console.print(rows)
+    for note in report.notes:
+        console.print(f"- {note}", highlight=False)
+    console.print(f"{report.seconds:.1f} s")
+
+
+def plot(report: Report, file: Path) -> None:
+    """Draws the curves to an image file; the suffix of the name chooses the format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for (name, points), marker in zip(report.series.items(), "osv^Dx*P<>1234" * 4, strict=False):
+        axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, label=name)
+    axes.set_title(report.figure)
+    axes.set_xlabel(report.x_label)
+    axes.set_ylabel(report.y_label)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,1 @@
+"""Cities that come with the package, one per routing choice."""
