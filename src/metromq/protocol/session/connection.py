@@ -244,6 +244,9 @@ class Connection(Incoming):
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._publish(packet)
+            if self.hub.slow_outlet is not None:
+                self.slow_target = self.hub.slow_outlet
+                self.hub.slow_outlet = None
         elif isinstance(packet, Ack):
             self._ack(packet)
         elif isinstance(packet, Pingreq):

@@ -5,6 +5,7 @@ from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
@@ -24,6 +25,7 @@ class Publishing(Commitment):
         self.federation = Federation()
         self.federated = False
         self.loose_offset = -1
+        self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
@@ -186,6 +188,8 @@ class Publishing(Commitment):
         data = self.packet(outlet, message, 0, retain, False, 0, target.identifiers)
         if data is not None:
             outlet.write(data)
+            if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                self.slow_outlet = outlet
 
     def _publish12(
         self, route: Route, message: Message, publisher: Session | None, packet_id: int, with_plain: bool
