@@ -1,10 +1,10 @@
 """The first half of a connection: CONNECT, enhanced authentication, CONNACK, and how a connection ends."""
 
-from typing import Final
+from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire import reasons
@@ -15,7 +15,7 @@ NEW: Final = 0
 AUTHENTICATING: Final = 1
 OPEN: Final = 2
 CLOSED: Final = 3
-HELD_BACK: Final = 4  # accepted, but the federation still looks for the client's session elsewhere
+HELD_BACK: Final = 4  # accepted, but the session is still looked for elsewhere, or an old one is being erased
 
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
@@ -166,8 +166,6 @@ class Handshake(Outlet):
         connect, decision = self.request, self.accepted
         if connect is None or decision is None or self.closing:
             return
-        self.request = None
-        self.accepted = None
         client_id, assigned = connect.client_id, ""
         if not client_id:
             client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
@@ -175,6 +173,12 @@ class Handshake(Outlet):
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
+        if connect.clean_start and self.hub.discard(client_id):
+            self.state = HELD_BACK
+            self.hub.when_committed(_ProceedLater(self))
+            return
+        self.request = None
+        self.accepted = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
             self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
@@ -308,6 +312,20 @@ class Handshake(Outlet):
                 self.shut("no CONNECT in time")
         elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
             self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+
+
+@final
+class _ProceedLater(Waiter):
+    """CONNACK of a clean start that leaves when a crash can no longer bring back the old session."""
+
+    def __init__(self, connection: Handshake) -> None:
+        self.connection = connection
+
+    def committed(self) -> None:
+        self.connection.proceed()
+
+    def failed(self) -> None:
+        self.connection.proceed()
 
 
 def _response_topic(session: Session) -> str:

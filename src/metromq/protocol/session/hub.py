@@ -101,6 +101,17 @@ class Hub(Publishing):
         self.federation.connected(session, present)
         return session, present
 
+    def discard(self, client_id: str) -> bool:
+        """Ends a recorded session for a clean start [MQTT-3.1.2-4]; True: CONNACK must wait until the journal knows."""
+        session = self.sessions.get(client_id)
+        if session is None or not session.durable:
+            return False
+        if session.outlet is not None:
+            session.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            self.detach(session, False)
+        self.close(session)
+        return True
+
     def assign_client_id(self) -> str:
         """A client identifier that no session has [MQTT-3.1.3-6]."""
         while True:

@@ -155,16 +155,16 @@ class _Recovery:
 
     def _find(self, session: Session, packet_id: int) -> int:
         """Where the packet is in the queue; -1: nowhere. It may still be in the journal behind one that lags."""
-        for index, entry in enumerate(session.queue):
-            if entry.packet_id == packet_id:
-                return index
-        known = len(session.queue)
-        if session.spilled:
-            self.hub.refill(session)
+        known = 0
+        while True:
             for index in range(known, len(session.queue)):
                 if session.queue[index].packet_id == packet_id:
                     return index
-        return -1
+            known = len(session.queue)
+            if session.spilled:
+                self.hub.refill(session, 10)
+            if len(session.queue) == known:
+                return -1
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
@@ -189,6 +189,8 @@ class _Recovery:
                     entry.state = RELEASED
                 elif index < hub.settings.max_inflight:
                     entry.dup = True  # it may have been sent; the journal does not note that
+            session.doubtful = max(0, hub.settings.max_inflight - len(session.queue))
+            for entry in session.queue:
                 if entry.state == SENT:
                     entry.state = 0
             if session.number in self.attached:
