@@ -85,7 +85,7 @@ def _undo(session: Session, offset: int) -> None:
         if not session.spilled:
             session.spilled_bytes = 0
         session.sequence -= 1
-    elif session.queue and session.queue[-1].offset == offset:
+    elif session.queue and session.queue.last().offset == offset:
         entry = session.queue.pop()
         if entry.message is not None:
             session.queued_bytes -= len(entry.message.payload) + ENTRY_BYTES

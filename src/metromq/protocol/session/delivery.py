@@ -1,6 +1,7 @@
 """How messages reach one session: the queue, the window of what is under way, and what the journal holds for later."""
 
 from metromq.protocol.session import records
+from metromq.protocol.session.census import Census
 from metromq.protocol.session.counters import Counters
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import Message
@@ -21,6 +22,7 @@ class Delivery:
         self.settings = settings
         self.log = log
         self.counters = Counters()
+        self.census: Census | None = None  # counts per topic, while they are recorded
         self.dirty: list[Outlet] = []
         self.now = 0.0  # monotonic seconds
         self.wall_us = 0  # microseconds since 1970
@@ -50,12 +52,26 @@ class Delivery:
 
     def accepts(self, session: Session, message: Message) -> bool:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
+        if session.moving is not None and self.came_already(session, message):
+            return False
         settings = self.settings
         queued_bytes = session.queued_bytes + session.spilled_bytes
         if session.waiting() < settings.max_queued_messages and queued_bytes < settings.max_queued_bytes:
             return True
         session.dropped += 1
         self.counters.dropped += 1
+        return False
+
+    def came_already(self, session: Session, message: Message) -> bool:
+        """While a session moves here, a message can come with it and by the usual way; the second one is left out."""
+        origin = message.origin
+        offset = message.origin_offset if origin else -1
+        if not origin or offset < 0 or session.moving is None:
+            return False
+        key = (origin, offset)
+        if key in session.moving:
+            return True
+        session.moving.add(key)
         return False
 
     def enqueue(
@@ -122,7 +138,7 @@ class Delivery:
                 self.refill(session)
                 if not session.queue:
                     return
-            entry = session.queue[0]
+            entry = session.queue.first()
             if entry.offset > self.committed_offset or entry.packet_id in inflight or entry.state == HELD:
                 return
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
@@ -156,6 +172,8 @@ class Delivery:
         data = self.packet(outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
+        if self.census is not None and not entry.dup:
+            self.census.waited(self.wall_us - message.time_us)
         entry.state = SENT
         entry.dup = True
         outlet.write(data)
@@ -232,6 +250,21 @@ class Delivery:
             self.append(records.ACKNOWLEDGED, _mark(session, packet_id))
         self.pump(session)
         return True
+
+    def load_all(self, session: Session) -> None:
+        """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
+        if session.spilled and self.log is not None:
+            self.log.flush()
+            self.refill(session, session.spilled)
+
+    def abandon(self, session: Session, entry: Entry) -> None:
+        """Someone else takes care of this message."""
+        session.inflight.pop(entry.packet_id, None)
+        if entry in session.queue:
+            session.queue.remove(entry)
+            session.queued_bytes -= len(self.load(entry).payload) + ENTRY_BYTES
+        if session.durable:
+            self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
 
     def acknowledged_through(self, session: Session, offset: int) -> None:
         """A peer has committed every message up to this offset; links are acknowledged in order."""

@@ -64,6 +64,19 @@ class Hub(Publishing):
             self.append(records.SESSION_OPENED, store.pack_session(session))
         return session
 
+    def adopt(self, client_id: str) -> Session:
+        """A session that comes from another broker, before its client is let in."""
+        session = self._new_session(client_id)
+        session.expiry_s = NEVER
+        session.detached_at = self.now
+        session.detached_wall_us = self.wall_us
+        self.detached[client_id] = session
+        return session
+
+    def note_session(self, session: Session) -> None:
+        if self.log is not None:
+            self._record_session(session)
+
     def attach(
         self,
         outlet: Outlet,
@@ -96,6 +109,8 @@ class Hub(Publishing):
         if self.log is not None:
             self._record_session(session)
         self.counters.connects += 1
+        if self.census is not None:
+            self.census.connects += 1
         if len(self.connections) > self.counters.clients_maximum:
             self.counters.clients_maximum = len(self.connections)
         self.federation.connected(session, present)
@@ -229,6 +244,8 @@ class Hub(Publishing):
 
     def rest(self, session: Session) -> None:
         """A recovered session waits for its client; its clocks go on from the moment it was left."""
+        if session.client_id.startswith("$"):
+            return  # a link has no clocks
         self.detached[session.client_id] = session
         away_s = max(0.0, (self.wall_us - session.detached_wall_us) / 1e6)
         session.detached_at = self.now - away_s
@@ -249,6 +266,10 @@ class Hub(Publishing):
         )
         new = self.routes.add(grant)
         self.counters.subscribes += 1
+        if self.census is not None:
+            count = self.census.of(filter)
+            count.opened += 1
+            count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
         if session.durable:
             self.append(records.SUBSCRIBED, store.pack_grant(grant), True)
         if new:
@@ -266,14 +287,16 @@ class Hub(Publishing):
         key = (filter, share)
         count = self.interests.get(key, 0)
         self.interests[key] = count + 1
-        if count == 0:
-            self.federation.subscribed(filter, share)
+        if count == 0 or share:
+            self.federation.subscribed(filter, share, count + 1)
 
     def unsubscribe(self, session: Session, full_filter: str) -> bool:
         if full_filter not in session.grants:
             return False
         self._drop_grant(session, full_filter)
         self.counters.unsubscribes += 1
+        if self.census is not None:
+            self.census.of(split_shared(full_filter)[1]).closed += 1
         if session.durable:
             self.append(records.UNSUBSCRIBED, Packer().u32(session.number).text(full_filter).done(), True)
         return True
@@ -286,6 +309,8 @@ class Hub(Publishing):
         count = self.interests.get(key, 0) - 1
         if count > 0:
             self.interests[key] = count
+            if grant.share:
+                self.federation.subscribed(grant.filter, grant.share, count)
         else:
             self.interests.pop(key, None)
             self.federation.unsubscribed(grant.filter, grant.share)

@@ -88,7 +88,7 @@ class Incoming(Handshake):
         if publish.expiry_s >= 0:
             message.expires_at_us = hub.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
-            session.incoming.add(publish.packet_id)
+            session.incoming[publish.packet_id] = None
             receivers = hub.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
@@ -172,7 +172,7 @@ class Incoming(Handshake):
         """The journal could not take the message."""
         self.hub.counters.refused += 1
         if kind == PUBREC and self.session is not None:
-            self.session.incoming.discard(packet_id)
+            self.session.incoming.pop(packet_id, None)
         if kind == PUBCOMP:
             self.acknowledge(kind, packet_id, 0)
         elif self.version == MQTT5:
@@ -212,7 +212,7 @@ class Incoming(Handshake):
         if packet_id not in session.incoming:  # or no more, but perhaps only in memory so far
             self._ack_when_stored(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND)
             return
-        session.incoming.discard(packet_id)
+        session.incoming.pop(packet_id, None)
         if session.durable and self.hub.log is not None:
             self.hub.append(records.RELEASED, Packer().u32(session.number).u16(packet_id).done(), True)
             self._ack_when_stored(PUBCOMP, packet_id, 0)

@@ -4,11 +4,12 @@ from metromq.protocol.session import records
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
-from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.session.session import RELEASED, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
 
@@ -76,6 +77,36 @@ class Publishing(Commitment):
                 )
             self.enqueue(session, loose, qos | 4, identifiers)
 
+    def keep(self, message: Message) -> bool:
+        """Stores a retained message that came from a peer later than it was published; False: a newer one is known."""
+        if not self.federation.retains(message):
+            return False
+        if message.payload:
+            self.retained.set(message.topic, message)
+        else:
+            self.retained.remove(message.topic)
+        if self.log is not None:
+            message.offset = self.log.append_message(records.encode_message(message, []))
+            self.position += 1
+            self.pending.append(Pending(self.position, message.offset, [], None))
+        return True
+
+    def queue_again(self, session: Session, message: Message, flags: int, state: int) -> None:
+        """Queues a message that came with its session from another broker."""
+        message.kind = KIND_REPLAY
+        message.offset = -1
+        if self.log is not None:
+            body = records.encode_message(message, [Target(session.number, flags)])
+            message.offset = self.log.append_message(body)
+            self.position += 1
+            self.urgent = True
+            self.pending.append(Pending(self.position, message.offset, [session], None))
+        self.enqueue(session, message, flags, ())
+        if state == RELEASED and session.queue:
+            entry = session.queue.last()
+            entry.state = RELEASED
+            self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
+
     def replay(self, message: Message, copies: list[LinkCopy]) -> None:
         """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""
         copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
@@ -108,8 +139,8 @@ class Publishing(Commitment):
         route = self.routes.find(message.topic.encode())
         if message.retain:
             self.store_retained(message)
-        route.publications += 1
-        route.bytes += len(message.payload)
+        if self.census is not None and message.kind != KIND_LINK:
+            self.census.of(message.topic).published(message.publisher, 1, len(message.payload))
         if message.qos == 0:
             if self.log is not None and (message.retain or self.settings.record_qos0):
                 message.offset = self.append_message(records.encode_message(message, []), False)
@@ -136,14 +167,16 @@ class Publishing(Commitment):
                 if grant is not None:
                     self._send0(_target_of(grant), message)
                     count += 1
+        peers = 0
         if self.federated:
             for copy in self.federation.copies(message):
                 outlet = copy.session.outlet
                 if outlet is not None:
                     outlet.forward(message, copy.note)
-                    count += 1
-        route.deliveries += count
-        return count
+                    peers += 1
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, peers, 1, len(message.payload))
+        return count + peers
 
     def _send0(self, target: RouteTarget, message: Message) -> None:
         outlet = target.session.outlet
@@ -185,7 +218,8 @@ class Publishing(Commitment):
                 queued.append(target)
         copies: list[LinkCopy] = self.federation.copies(message) if self.federated else []
         self.deliver12(message, queued, copies, publisher, packet_id)
-        route.deliveries += count
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, len(copies), 1, len(message.payload))
         return count + len(copies)
 
     def deliver12(

@@ -102,7 +102,7 @@ class _Recovery:
             self.attached.discard(number)
             store.unpack_detached(session, reader)
         elif kind == records.RELEASED:
-            session.incoming.discard(reader.u16())
+            session.incoming.pop(reader.u16(), None)
         elif kind == records.ACKNOWLEDGED:
             self._acknowledged(session, reader.u16())
         elif kind == records.ACKNOWLEDGED_THROUGH:
@@ -134,7 +134,7 @@ class _Recovery:
         if record.publisher_session and record.packet_id:
             publisher = hub.by_number.get(record.publisher_session)
             if publisher is not None:
-                publisher.incoming.add(record.packet_id)
+                publisher.incoming[record.packet_id] = None
         if message.origin:
             hub.federation.replayed(message, record.packet_id)
         for target in record.targets:
@@ -144,40 +144,42 @@ class _Recovery:
         hub.newest_offset = offset
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
-        index = self._find(session, packet_id)
-        if index >= 0:
-            self._uncount(session, session.queue[index])
-            del session.queue[index]
+        entry = self._find(session, packet_id)
+        if entry is not None:
+            self._uncount(session, entry)
+            session.queue.remove(entry)
 
     def _uncount(self, session: Session, entry: Entry) -> None:
         if entry.message is not None:  # those of a snapshot are counted at the end
             session.queued_bytes -= self.hub.entry_bytes(entry)
 
-    def _find(self, session: Session, packet_id: int) -> int:
-        """Where the packet is in the queue; -1: nowhere. It may still be in the journal behind one that lags."""
-        known = 0
+    def _find(self, session: Session, packet_id: int) -> Entry | None:
+        """The packet in the queue; None: it is not there. It may still be in the journal behind one that lags."""
+        if session.queue and session.queue.first().packet_id == packet_id:
+            return session.queue.first()
         while True:
-            for index in range(known, len(session.queue)):
-                if session.queue[index].packet_id == packet_id:
-                    return index
+            for entry in session.queue:
+                if entry.packet_id == packet_id:
+                    return entry
+            if not session.spilled:
+                return None
             known = len(session.queue)
-            if session.spilled:
-                self.hub.refill(session, 10)
+            self.hub.refill(session, 10)
             if len(session.queue) == known:
-                return -1
+                return None
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
             if not session.queue and session.spilled:
                 self.hub.refill(session)
-            if not session.queue or session.queue[0].offset > offset:
+            if not session.queue or session.queue.first().offset > offset:
                 return
             self._uncount(session, session.queue.popleft())
 
     def _received(self, session: Session, packet_id: int) -> None:
-        index = self._find(session, packet_id)
-        if index >= 0:
-            session.queue[index].state = RELEASED
+        entry = self._find(session, packet_id)
+        if entry is not None:
+            entry.state = RELEASED
 
     def finish(self) -> None:
         hub = self.hub
