@@ -173,9 +173,7 @@ class Handshake(Outlet):
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
-        if connect.clean_start and self.hub.discard(client_id):
-            self.state = HELD_BACK
-            self.hub.when_committed(_ProceedLater(self))
+        if self._must_wait(client_id, connect.clean_start):
             return
         self.request = None
         self.accepted = None
@@ -189,6 +187,25 @@ class Handshake(Outlet):
         self.fast = not self.hub.settings.record_qos0
         self._connack(connect, session, present, assigned, keepalive_s, decision)
         self.hub.resume(session)
+
+    def _must_wait(self, client_id: str, clean_start: bool) -> bool:
+        """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
+        erasing = self.hub.erasing
+        earlier = erasing.get(client_id)
+        if earlier is not None:
+            earlier.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        elif not (clean_start and self.hub.discard(client_id)):
+            return False
+        self.state = HELD_BACK
+        erasing[client_id] = self
+        self.hub.when_committed(_ProceedLater(self, client_id))
+        return True
+
+    def erased(self, client_id: str) -> None:
+        """The journal has no old session any more."""
+        if self.hub.erasing.get(client_id) is self:
+            del self.hub.erasing[client_id]
+            self.proceed()
 
     def _may_leave(self, will: Will, client_id: str, username: str) -> bool:
         """Whether the client could publish its will itself."""
@@ -318,14 +335,15 @@ class Handshake(Outlet):
 class _ProceedLater(Waiter):
     """CONNACK of a clean start that leaves when a crash can no longer bring back the old session."""
 
-    def __init__(self, connection: Handshake) -> None:
+    def __init__(self, connection: Handshake, client_id: str) -> None:
         self.connection = connection
+        self.client_id = client_id
 
     def committed(self) -> None:
-        self.connection.proceed()
+        self.connection.erased(self.client_id)
 
     def failed(self) -> None:
-        self.connection.proceed()
+        self.connection.erased(self.client_id)
 
 
 def _response_topic(session: Session) -> str:

@@ -33,6 +33,7 @@ class Hub(Publishing):
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
         self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
+        self.erasing: dict[str, Outlet] = {}  # clean starts that wait until the journal has no old session
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
 
     def at(self, now: float, wall_us: int) -> None:
