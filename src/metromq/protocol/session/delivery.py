@@ -94,8 +94,8 @@ class Delivery:
         settings = self.settings
         return len(session.queue) >= settings.memory_entries or session.queued_bytes >= settings.memory_bytes
 
-    def refill(self, session: Session, everything: bool = False) -> None:
-        """Takes the next page of what waits in the journal."""
+    def refill(self, session: Session, least: int = 0) -> None:
+        """Takes the next page of what waits in the journal, and at least so many entries if there are."""
         log = self.log
         assert log is not None
         for kind, offset, body in log.scan(session.spill_offset):
@@ -105,14 +105,17 @@ class Delivery:
             for target in record.targets:
                 if target.session == session.number:
                     session.spill_offset = offset
-                    if not everything and self._page_full(session):
+                    if least <= 0 and self._page_full(session):
                         return
+                    least -= 1
                     session.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
                     session.spill_sequence += 1
                     packet_id = packet_id_of(session.spill_sequence)
-                    session.queue.append(
-                        Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
-                    )
+                    entry = Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
+                    if session.doubtful:
+                        session.doubtful -= 1
+                        entry.dup = True
+                    session.queue.append(entry)
                     cost = len(record.message.payload) + ENTRY_BYTES
                     session.queued_bytes += cost
                     session.spilled -= 1
@@ -252,7 +255,7 @@ class Delivery:
         """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
         if session.spilled and self.log is not None:
             self.log.flush()
-            self.refill(session, True)
+            self.refill(session, session.spilled)
 
     def abandon(self, session: Session, entry: Entry) -> None:
         """Someone else takes care of this message."""

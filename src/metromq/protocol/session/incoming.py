@@ -209,8 +209,8 @@ class Incoming(Handshake):
 
     def _released(self, session: Session, packet_id: int) -> None:
         """PUBREL: the identifier is free again; PUBCOMP waits until the journal knows [MQTT-4.3.3-11]."""
-        if packet_id not in session.incoming:
-            self.write(encode_ack(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self.version))
+        if packet_id not in session.incoming:  # or no more, but perhaps only in memory so far
+            self._ack_when_stored(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND)
             return
         session.incoming.pop(packet_id, None)
         if session.durable and self.hub.log is not None:

@@ -157,15 +157,16 @@ class _Recovery:
         """The packet in the queue; None: it is not there. It may still be in the journal behind one that lags."""
         if session.queue and session.queue.first().packet_id == packet_id:
             return session.queue.first()
-        for entry in session.queue:
-            if entry.packet_id == packet_id:
-                return entry
-        if session.spilled:
-            self.hub.refill(session)
+        while True:
             for entry in session.queue:
                 if entry.packet_id == packet_id:
                     return entry
-        return None
+            if not session.spilled:
+                return None
+            known = len(session.queue)
+            self.hub.refill(session, 10)
+            if len(session.queue) == known:
+                return None
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
@@ -190,6 +191,8 @@ class _Recovery:
                     entry.state = RELEASED
                 elif index < hub.settings.max_inflight:
                     entry.dup = True  # it may have been sent; the journal does not note that
+            session.doubtful = max(0, hub.settings.max_inflight - len(session.queue))
+            for entry in session.queue:
                 if entry.state == SENT:
                     entry.state = 0
             if session.number in self.attached:
