@@ -206,8 +206,6 @@ class Connection(Incoming):
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += payload_bytes
-        route.publications += count
-        route.bytes += payload_bytes
         other = b""
         sent = 0
         for target in route.targets:
@@ -233,7 +231,11 @@ class Connection(Incoming):
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
                 self.slow_target = outlet
             sent += count
-        route.deliveries += sent
+        census = self.hub.census
+        if census is not None:
+            topic_count = census.of(route.topic)
+            topic_count.published(self.client_id(), count, payload_bytes)
+            topic_count.delivered(sent // count, 0, count, payload_bytes)
         counters.messages_sent += sent
         counters.publish_bytes_sent += sent * (payload_bytes // count)
 
