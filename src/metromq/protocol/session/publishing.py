@@ -149,8 +149,9 @@ class Publishing(Commitment):
 
     def publish_known(self, route: Route, message: Message, publisher: Session) -> int:
         """A QoS 1 message on a plain route; without a journal it goes out at once to whoever waits for nothing else."""
-        route.publications += 1
-        route.bytes += len(message.payload)
+        census = self.census
+        if census is not None:
+            census.of(message.topic).published(message.publisher, 1, len(message.payload))
         if self.log is not None:
             return self._publish12(route, message, publisher, 0, True)
         for target in route.targets:
@@ -159,7 +160,8 @@ class Publishing(Commitment):
             else:
                 self.deliver_now(target.session, message)
         count = len(route.targets)
-        route.deliveries += count
+        if census is not None:
+            census.of(message.topic).delivered(count, 0, 1, len(message.payload))
         return count
 
     def publish_system(self, message: Message) -> None:
