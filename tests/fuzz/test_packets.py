@@ -3,10 +3,10 @@
 import random
 
 import pytest
-
 from fuzz import packets
 from fuzz.corpus import MUTATIONS, VERSIONS, connects, mutate
 from fuzz.packets import Found, TwoSteps, run
+
 from metromq.protocol.session.access import Decision, Peer
 from metromq.protocol.session.session import Session
 
