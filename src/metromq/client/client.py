@@ -25,6 +25,8 @@ from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscripti
 
 # QoS 0 messages beyond this many times `max_queued_messages` are dropped rather than stored.
 DROP_FACTOR = 10
+# What a publisher may collect before it goes to the network.
+FLUSH_BYTES = 1 << 16
 
 
 class Client:
@@ -90,8 +92,10 @@ class Client:
         self._waiters: dict[int, asyncio.Future[Settled]] = {}
         self._opened: asyncio.Future[Connack] | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
         self._writable = asyncio.Event()
+        self._writable.set()
         self._reading = True
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -174,7 +178,7 @@ class Client:
     def _abandon(self) -> None:
         """Gives a connection up that never came to be."""
         network, self._network = self._network, None
-        self._out.clear()
+        self._out, self._out_bytes = [], 0
         self._do(self._core.lost(None))
         self.link = None
         self.messages.end(None)
@@ -214,6 +218,10 @@ class Client:
         token, effects = self._core.publish(packet, self._now())
         if not token:
             self._do(effects)
+            if self._out_bytes >= FLUSH_BYTES:
+                # A loop that only publishes would otherwise never let the network take anything.
+                self._flush()
+                await asyncio.sleep(0)
             return 0
         [code] = (await self._settled(token, effects)).reason_codes
         if code >= 0x80:
@@ -307,13 +315,14 @@ class Client:
     def _write(self, data: bytes) -> None:
         """Collects what one turn of the event loop sends, so that it goes out in one system call."""
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
-        data, self._out = b"".join(self._out), []
+        data, self._out, self._out_bytes = b"".join(self._out), [], 0
         if self._network is not None and data:
             self._network.write(data)
 

@@ -54,9 +54,7 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> lis
     for file in files:
         before = covered.get(file.broker, Ranges())
         batch = seen.setdefault(file.broker, Ranges())
-        ranges = [
-            part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)
-        ]
+        ranges = [part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)]
         if ranges:
             batch.add(file.first, file.last)
             slices.append(Slice(file, tuple(ranges)))
@@ -81,7 +79,9 @@ class Ingest:
 
     def take_files(self, files: Sequence[LandedFile], application: str, batch: int) -> Taken:
         present, rejected = self._inspect(files)
-        messages = sorted((file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first))
+        messages = sorted(
+            (file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first)
+        )
         telemetry = [file for file in present if file.kind == TELEMETRY]
         slices = self._take_messages(messages, application, batch, rejected)
         windows = self._take_telemetry(telemetry, application, batch, rejected)
@@ -106,7 +106,11 @@ class Ingest:
         return good, rejected
 
     def _write(
-        self, table: str, files: list[LandedFile], frame: Callable[[list[LandedFile]], DataFrame], rejected: list[Rejected]
+        self,
+        table: str,
+        files: list[LandedFile],
+        frame: Callable[[list[LandedFile]], DataFrame],
+        rejected: list[Rejected],
     ) -> tuple[list[AddAction], list[LandedFile]]:
         """Write what `frame` makes of the files; when the job fails, set the broken files aside and write the others."""
         while files:
@@ -150,9 +154,7 @@ class Ingest:
             return to_messages(self._spark.createDataFrame([], schema))
         return to_messages(reduce(DataFrame.unionByName, frames))
 
-    def _take_telemetry(
-        self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]
-    ) -> int:
+    def _take_telemetry(self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]) -> int:
         if not files or self._lake.done("telemetry", application) >= batch:
             return 0
         known = self._known_windows(files)
@@ -169,9 +171,9 @@ class Ingest:
 
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
         """The (broker, window, sequence) that the table has on the days in question."""
-        days = {(_EPOCH + timedelta(microseconds=file.first)).date().isoformat() for file in files}
+        days = {(_EPOCH + timedelta(microseconds=file.first)).date() for file in files}
         table = self._lake.open("telemetry").to_pyarrow_table(
-            partitions=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
+            filters=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
         )
         unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
         return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}

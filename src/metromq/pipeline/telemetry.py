@@ -202,9 +202,7 @@ class Telemetry:
         if self._connects or self._waited:
             yield TelemetryRow(SITE, self.site, connects=self._connects, delay_counts=tuple(self._delays))
         for peer, link in self._links.items():
-            yield TelemetryRow(
-                LINK, peer, messages=link.messages, bytes=link.bytes, delay_counts=tuple(link.delays)
-            )
+            yield TelemetryRow(LINK, peer, messages=link.messages, bytes=link.bytes, delay_counts=tuple(link.delays))
         for (subject, service, detail), (messages, size) in self._services.items():
             yield TelemetryRow(subject, service, detail, messages=messages, bytes=size)
 

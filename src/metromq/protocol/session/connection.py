@@ -198,8 +198,6 @@ class Connection(Incoming):
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += payload_bytes
-        route.publications += count
-        route.bytes += payload_bytes
         other = b""
         sent = 0
         for target in route.targets:
@@ -225,7 +223,11 @@ class Connection(Incoming):
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
                 self.slow_target = outlet
             sent += count
-        route.deliveries += sent
+        census = self.hub.census
+        if census is not None:
+            topic_count = census.of(route.topic)
+            topic_count.published(self.client_id(), count, payload_bytes)
+            topic_count.delivered(sent // count, 0, count, payload_bytes)
         counters.messages_sent += sent
         counters.publish_bytes_sent += sent * (payload_bytes // count)
 
@@ -244,6 +246,9 @@ class Connection(Incoming):
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._publish(packet)
+            if self.hub.slow_outlet is not None:
+                self.slow_target = self.hub.slow_outlet
+                self.hub.slow_outlet = None
         elif isinstance(packet, Ack):
             self._ack(packet)
         elif isinstance(packet, Pingreq):

@@ -1,6 +1,7 @@
 """How messages reach one session: the queue, the window of what is under way, and what the journal holds for later."""
 
 from metromq.protocol.session import records
+from metromq.protocol.session.census import Census
 from metromq.protocol.session.counters import Counters
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import Message
@@ -21,6 +22,7 @@ class Delivery:
         self.settings = settings
         self.log = log
         self.counters = Counters()
+        self.census: Census | None = None  # counts per topic, while they are recorded
         self.dirty: list[Outlet] = []
         self.now = 0.0  # monotonic seconds
         self.wall_us = 0  # microseconds since 1970
@@ -167,6 +169,8 @@ class Delivery:
         data = self.packet(outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
+        if self.census is not None and not entry.dup:
+            self.census.waited(self.wall_us - message.time_us)
         entry.state = SENT
         entry.dup = True
         outlet.write(data)

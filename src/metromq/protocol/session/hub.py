@@ -109,6 +109,8 @@ class Hub(Publishing):
         if self.log is not None:
             self._record_session(session)
         self.counters.connects += 1
+        if self.census is not None:
+            self.census.connects += 1
         if len(self.connections) > self.counters.clients_maximum:
             self.counters.clients_maximum = len(self.connections)
         self.federation.connected(session, present)
@@ -253,6 +255,10 @@ class Hub(Publishing):
         )
         new = self.routes.add(grant)
         self.counters.subscribes += 1
+        if self.census is not None:
+            count = self.census.of(filter)
+            count.opened += 1
+            count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
         if session.durable:
             self.append(records.SUBSCRIBED, store.pack_grant(grant), True)
         if new:
@@ -278,6 +284,8 @@ class Hub(Publishing):
             return False
         self._drop_grant(session, full_filter)
         self.counters.unsubscribes += 1
+        if self.census is not None:
+            self.census.of(split_shared(full_filter)[1]).closed += 1
         if session.durable:
             self.append(records.UNSUBSCRIBED, Packer().u32(session.number).text(full_filter).done(), True)
         return True

@@ -4,7 +4,8 @@ from metromq.protocol.session import records
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
@@ -24,6 +25,7 @@ class Publishing(Commitment):
         self.federation = Federation()
         self.federated = False
         self.loose_offset = -1
+        self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
@@ -137,8 +139,8 @@ class Publishing(Commitment):
         route = self.routes.find(message.topic.encode())
         if message.retain:
             self.store_retained(message)
-        route.publications += 1
-        route.bytes += len(message.payload)
+        if self.census is not None and message.kind != KIND_LINK:
+            self.census.of(message.topic).published(message.publisher, 1, len(message.payload))
         if message.qos == 0:
             if self.log is not None and (message.retain or self.settings.record_qos0):
                 message.offset = self.append_message(records.encode_message(message, []), False)
@@ -165,14 +167,16 @@ class Publishing(Commitment):
                 if grant is not None:
                     self._send0(_target_of(grant), message)
                     count += 1
+        peers = 0
         if self.federated:
             for copy in self.federation.copies(message):
                 outlet = copy.session.outlet
                 if outlet is not None:
                     outlet.forward(message, copy.note)
-                    count += 1
-        route.deliveries += count
-        return count
+                    peers += 1
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, peers, 1, len(message.payload))
+        return count + peers
 
     def _send0(self, target: RouteTarget, message: Message) -> None:
         outlet = target.session.outlet
@@ -186,6 +190,8 @@ class Publishing(Commitment):
         data = self.packet(outlet, message, 0, retain, False, 0, target.identifiers)
         if data is not None:
             outlet.write(data)
+            if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                self.slow_outlet = outlet
 
     def _publish12(
         self, route: Route, message: Message, publisher: Session | None, packet_id: int, with_plain: bool
@@ -212,7 +218,8 @@ class Publishing(Commitment):
                 queued.append(target)
         copies: list[LinkCopy] = self.federation.copies(message) if self.federated else []
         self.deliver12(message, queued, copies, publisher, packet_id)
-        route.deliveries += count
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, len(copies), 1, len(message.payload))
         return count + len(copies)
 
     def deliver12(

@@ -88,7 +88,7 @@ class ShareGroup:
 
 @final
 class Route:
-    """Where the messages of one topic go, and counters that telemetry reads."""
+    """Where the messages of one topic go."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -97,9 +97,6 @@ class Route:
         self.groups: list[ShareGroup] = []
         self.plain = True  # QoS 0 bytes may be forwarded as they came
         self.valid = True
-        self.publications = 0
-        self.bytes = 0
-        self.deliveries = 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
