@@ -15,6 +15,7 @@ from metromq.broker.city.host import CityHost, link_secret
 from metromq.broker.door import HttpDoor
 from metromq.broker.journal.commit import GroupCommit
 from metromq.broker.journal.journal import Journal
+from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
@@ -91,6 +92,7 @@ class Broker:
         self._snapshot_needed = False
         self._problem = ""
         self._http: HttpDoor | None = None
+        self._recording: Recording | None = None
         self.ports: list[int] = []
 
     @property
@@ -138,6 +140,16 @@ class Broker:
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.host is not None and self._city is not None:
             self.host.start(link_secret(self._city), self._peer_addresses)
+        if config.recorder.lake is not None:
+            self._recording = Recording(
+                self.hub,
+                config.data_dir,
+                config.recorder.lake,
+                config.recorder.site or config.name,
+                config.recorder.window_s,
+                self.host,
+            )
+            self._tasks.append(asyncio.create_task(self._recording.run()))
         self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
@@ -280,6 +292,8 @@ class Broker:
             ticks += 1
             if ticks % 4 == 0:
                 self._reporter.sample()
+            if self._recording is not None:
+                self._recording.tick()
             if self._journal is not None and ticks % 4 == 0:
                 try:
                     self._keep_house(self._journal)
@@ -328,6 +342,8 @@ class Broker:
         if self._http is not None:
             await self._http.close()
         await self._close_journal()
+        if self._recording is not None:
+            await self._recording.stop()
         self._snapshots.shutdown()
 
     async def _close_journal(self) -> None:

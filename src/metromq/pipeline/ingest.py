@@ -171,9 +171,9 @@ class Ingest:
 
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
         """The (broker, window, sequence) that the table has on the days in question."""
-        days = {(_EPOCH + timedelta(microseconds=file.first)).date().isoformat() for file in files}
+        days = {(_EPOCH + timedelta(microseconds=file.first)).date() for file in files}
         table = self._lake.open("telemetry").to_pyarrow_table(
-            partitions=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
+            filters=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
         )
         unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
         return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}

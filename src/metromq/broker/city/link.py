@@ -17,6 +17,7 @@ from metromq.errors import MetroError
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.batch import LinkMessage, encode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, LINK_CLIENT_PREFIX
+from metromq.protocol.session.census import DELAY_BUCKETS
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import Session
@@ -128,6 +129,7 @@ class Link(Flusher):
         self.fleeting: list[LinkMessage] = []
         self.sent_messages = 0
         self.sent_bytes = 0
+        self._delays = [0] * DELAY_BUCKETS
         self.problem = ""
         self._secret = secret
         self._tls = tls
@@ -215,6 +217,11 @@ class Link(Flusher):
             self.sent_bytes += len(data)
             self._do(self._core.publish(Publish(CONTROL_TOPIC, data), asyncio.get_running_loop().time())[1])
 
+    def take_delays(self) -> tuple[int, ...]:
+        """How long messages waited before they left, since the last time; the oldest of a batch stands for it."""
+        delays, self._delays = self._delays, [0] * DELAY_BUCKETS
+        return tuple(delays)
+
     def _send_batch(self, batch: list[LinkMessage], qos: int) -> None:
         core = self._core
         assert core is not None
@@ -222,6 +229,8 @@ class Link(Flusher):
         data = encode_batch(batch, hub.wall_us, self.host.name)
         size = sum(len(entry.message.payload) + 64 for entry in batch)
         self.sent_messages += len(batch)
+        delay_us = max(hub.wall_us - batch[0].message.time_us, 0)
+        self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
         self.sent_bytes += len(data)
         token, effects = core.publish(Publish(BATCH_TOPIC, data, qos), asyncio.get_running_loop().time())
         if qos:
