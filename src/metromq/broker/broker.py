@@ -5,23 +5,21 @@ import ssl
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
-
-from websockets.asyncio.server import Server as WebSocketServer
+from typing import TYPE_CHECKING, Self
 
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.city.access import CityAccess
 from metromq.broker.city.host import CityHost, link_secret
+from metromq.broker.door import HttpDoor
 from metromq.broker.journal.commit import GroupCommit
 from metromq.broker.journal.journal import Journal
-from metromq.broker.metrics import HttpDoor
 from metromq.broker.recording import Recording
+from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.turns import Turns
-from metromq.broker.websocket import serve_websocket
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
 from metromq.federation.city import City
@@ -30,6 +28,9 @@ from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
 
@@ -131,9 +132,12 @@ class Broker:
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener)
+        where = f"{config.listeners[0].host}:{self.port}"
+        self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
         if config.metrics.port is not None:
-            self._http = HttpDoor(config.metrics, self.hub, self._gauges, lambda: self._problem)
+            self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
+            self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.host is not None and self._city is not None:
             self.host.start(link_secret(self._city), self._peer_addresses)
         if config.recorder.lake is not None:
@@ -241,6 +245,8 @@ class Broker:
         server: asyncio.Server | WebSocketServer
         try:
             if listener.is_websocket:
+                from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
+
                 server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
             else:
                 server = await loop.create_server(
@@ -285,6 +291,8 @@ class Broker:
                 connection.check()
             self.hub.tick()
             ticks += 1
+            if ticks % 4 == 0:
+                self._reporter.sample()
             if self._recording is not None:
                 self._recording.tick()
             if self._journal is not None and ticks % 4 == 0:
