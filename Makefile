@@ -2,14 +2,33 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export PYTHONPATH := src
+COMPILED := build/compiled
+DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc
 
-.PHONY: city test style types unit compiled bench lab chaos clean
+.PHONY: city test debian style types unit compiled bench chaos clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
 
-test: $(VENV)/.dev style types unit compiled
+test: debian style types unit compiled
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+# The package with its hot modules compiled, where there is a C compiler.
+$(VENV)/.city: $(VENV)/bin/pip pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.toml')
+	$(BIN)/pip install --quiet .
+	touch $@
+
+# The tests run on the plain sources; `make compiled` runs them again on the compiled ones.
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
+	METROMQ_PURE=1 $(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+# Peers and tools that the tests use, where this user may install them; tests name what is missing otherwise.
+debian:
+	@sh tools/debian.sh $(DEBIAN)
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -19,7 +38,19 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest
+	PYTHONPATH=src $(BIN)/pytest
+
+$(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name '*.toml')
+	rm -rf $(COMPILED) build/lib* build/temp*
+	$(BIN)/python setup.py --quiet build --build-lib $(COMPILED) --build-temp build/temp
+	touch $@
+
+# What the compiled modules serve, once more.
+compiled: $(COMPILED)/.built
+	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest tests/protocol tests/spec tests/broker tests/clients tests/client tests/test_build.py
+
+bench: $(COMPILED)/.built
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -15,7 +15,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 PREFIX = "METROMQ_"
 # Switches of the build and of the tests share the prefix but are no settings of a broker.
-NOT_SETTINGS = frozenset({"METROMQ_PURE", "METROMQ_CONFIG"})
+NOT_SETTINGS = frozenset({f"METROMQ_{name}" for name in ("PURE", "CONFIG", "EXPECT", "CRASHES", "KILLS", "CHAOS")})
 
 ExistingFile = Annotated[Path, ReadableFile()]
 Port = Annotated[int, Range(0, 65535)]
@@ -80,10 +80,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """Who may enter and what they may do; both files in Mosquitto's own formats."""
+    """Who may enter and what they may do; the password and ACL files have Mosquitto's own formats."""
 
     # None: no passwords are known, so only anonymous clients and certificates get in.
     password_file: ExistingFile | None = None
+    # Users of SCRAM-SHA-256, an enhanced authentication of MQTT 5, made by `metromq passwd -H scram-sha-256`.
+    # None: it is not offered.
+    scram_file: ExistingFile | None = None
     # None: whoever is in may publish and read everything.
     acl_file: ExistingFile | None = None
     # None: anonymous clients only on loopback listeners and only without a password file.
@@ -156,6 +159,18 @@ class JournalConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RecorderConfig:
+    """Shipping journal and telemetry into a lake; needs the extra `pipeline`."""
+
+    # None: nothing is recorded. A directory, or any path Spark can read.
+    lake: str | None = None
+    # Names the place in statistics; empty: the broker's name.
+    site: str = ""
+    # Counts per topic are closed in windows of this length.
+    window_s: Annotated[float, Range(1, 3600)] = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """The HTTP door for /metrics and /healthz."""
 
@@ -188,6 +203,7 @@ class Config:
     auth: Auth = field(default_factory=Auth)
     limits: Limits = field(default_factory=Limits)
     journal: JournalConfig = field(default_factory=JournalConfig)
+    recorder: RecorderConfig = field(default_factory=RecorderConfig)
     metrics: Metrics = field(default_factory=Metrics)
     # Seconds between $SYS updates, as Mosquitto's sys_interval. 0: none.
     sys_interval_s: Seconds = 10.0
@@ -198,13 +214,15 @@ class Config:
         for said in (listener.allow_anonymous, self.auth.allow_anonymous):
             if said is not None:
                 return said
-        return listener.is_loopback and self.auth.password_file is None
+        return listener.is_loopback and self.auth.password_file is None and self.auth.scram_file is None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not self.name or not self.name.isprintable() or len(self.name.encode()) > 255:
             yield "name", "must be 1 to 255 bytes of printable text"
         if not self.listeners:
             yield "listeners", "a broker needs at least one"
+        if self.recorder.lake is not None and self.durability == "memory":
+            yield "recorder.lake", 'there is no journal to record with durability = "memory"; choose os or fsync'
         taken: set[tuple[str, int]] = set()
         for number, listener in enumerate(self.listeners):
             address = (listener.host, listener.port)

@@ -51,7 +51,37 @@ class JournalDamaged(JournalError):
         super().__init__(f"{segment} is damaged at byte {position}: {problem}")
         self.segment = segment
         self.position = position
+        self.problem = problem
 
 
 class JournalFull(JournalError):
-    """No room is left on the disk; new QoS 1 and 2 messages are refused (reason 0x97)."""
+    """No room is left on the disk; messages from `first_refused` on were not written and are refused (reason 0x97)."""
+
+    def __init__(self, message: str, first_refused: int = -1) -> None:
+        super().__init__(message)
+        self.first_refused = first_refused
+
+
+class OffsetsGone(JournalError):
+    """The asked offsets are not in the journal any more; `first` is the next one that is."""
+
+    def __init__(self, directory: str, start: int, first: int, reason: str = "retention removed them") -> None:
+        super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); go on at {first}")
+        self.first = first
+
+
+class MqttError(MetroError):
+    """What our client could not do; `reason_code` is the server's (None where no packet gave one)."""
+
+    def __init__(self, message: str, reason_code: int | None = None, server_reference: str | None = None) -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+        self.server_reference = server_reference
+
+
+class ConnectRefused(MqttError):
+    """The server answered CONNECT with a CONNACK that says no."""
+
+
+class ConnectionLost(MqttError):
+    """The connection ended before its time: a DISCONNECT of the server, silence, or the network."""

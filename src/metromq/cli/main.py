@@ -9,6 +9,10 @@ from metromq import __version__
 from metromq.errors import MetroError
 
 COMMANDS: dict[str, str] = {
+    "demo": "metromq.cli.demo",
+    "up": "metromq.cli.up",
+    "status": "metromq.cli.status",
+    "explain": "metromq.cli.explain",
     "serve": "metromq.cli.serve",
     "check-config": "metromq.cli.check_config",
     "passwd": "metromq.cli.passwd",
@@ -45,3 +49,7 @@ def main() -> None:
     except MetroError as error:
         click.echo(f"metromq: {error}", err=True)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,9 @@ class Message:
         self.payload = payload
         self.qos = qos
         self.retain = retain
-        self.properties = properties  # encoded PUBLISH properties that travel unchanged: no expiry, alias or subscription id
+        self.properties = (
+            properties  # encoded PUBLISH properties that travel unchanged: no expiry, alias or subscription id
+        )
         self.expires_at_us = expires_at_us  # 0: never
         self.time_us = time_us  # when this broker accepted it, microseconds since 1970
         self.publisher = publisher  # client id

@@ -19,8 +19,11 @@ ACKNOWLEDGED: Final = 6  # the subscriber is done with the packet id
 RECEIVED: Final = 7  # the subscriber sent PUBREC for the packet id
 RELEASED: Final = 8  # the publisher sent PUBREL for the packet id
 SESSION_DETACHED: Final = 9  # the connection ended; expiry and will delay start to count
+ACKNOWLEDGED_THROUGH: Final = 12  # the peer has everything up to the offset
 LINK: Final = 10  # state of a link between brokers
 CONTROL: Final = 11  # state of the federation (membership, topic table)
+
+_NOTE: Final = 0x80  # a target's flag: a note follows
 
 _HEAD: Final = struct.Struct("<QBQIHHHHI")
 _TARGET: Final = struct.Struct("<IBB")
@@ -32,10 +35,11 @@ _ORIGIN: Final = struct.Struct("<qB")
 class Target:
     """A session that a message still has to reach: its number, the granted QoS and flags, subscription identifiers."""
 
-    def __init__(self, session: int, flags: int, identifiers: tuple[int, ...] = ()) -> None:
+    def __init__(self, session: int, flags: int, identifiers: tuple[int, ...] = (), note: bytes = b"") -> None:
         self.session = session
         self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
         self.identifiers = identifiers
+        self.note = note  # what a link must say to its peer beside the message
 
 
 @final
@@ -70,9 +74,13 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
         message.properties,
     ]
     for target in targets:
-        parts.append(_TARGET.pack(target.session, target.flags, len(target.identifiers)))
+        note = target.note
+        parts.append(_TARGET.pack(target.session, target.flags | (_NOTE if note else 0), len(target.identifiers)))
         for identifier in target.identifiers:
             parts.append(_U32.pack(identifier))
+        if note:
+            parts.append(_U32.pack(len(note)))
+            parts.append(note)
     if message.origin:
         origin = message.origin.encode()
         parts.append(_ORIGIN.pack(message.origin_offset, len(origin)))
@@ -107,7 +115,12 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         for _ in range(count):
             identifiers.append(_U32.unpack_from(body, position)[0])
             position += 4
-        targets.append(Target(number, target_flags, tuple(identifiers)))
+        note = b""
+        if target_flags & _NOTE:
+            n_note: int = _U32.unpack_from(body, position)[0]
+            note = body[position + 4 : position + 4 + n_note]
+            position += 4 + n_note
+        targets.append(Target(number, target_flags & ~_NOTE, tuple(identifiers), note))
     origin, origin_offset = "", -1
     if flags & 32:
         origin_offset, n_origin = _ORIGIN.unpack_from(body, position)

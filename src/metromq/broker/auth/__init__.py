@@ -1,0 +1,37 @@
+"""Who may enter and what they may do: Mosquitto's password and ACL files, certificates, SCRAM."""
+
+from metromq.broker.auth.acl import Access, Acl, load_acl, parse_acl
+from metromq.broker.auth.authenticator import (
+    Accept,
+    Authenticator,
+    Continue,
+    Credentials,
+    Decision,
+    FileAuthenticator,
+    Refuse,
+    load_authenticator,
+)
+from metromq.broker.auth.passwords import PasswordFile, load_passwords, parse_passwords
+from metromq.broker.auth.scram import ScramServer, ScramStore, load_scram, parse_scram
+
+__all__ = [
+    "Accept",
+    "Access",
+    "Acl",
+    "Authenticator",
+    "Continue",
+    "Credentials",
+    "Decision",
+    "FileAuthenticator",
+    "PasswordFile",
+    "Refuse",
+    "ScramServer",
+    "ScramStore",
+    "load_acl",
+    "load_authenticator",
+    "load_passwords",
+    "load_scram",
+    "parse_acl",
+    "parse_passwords",
+    "parse_scram",
+]

@@ -1,0 +1,261 @@
+"""Mosquitto's ACL file: who may publish to and read from which topics, with the decisions that Mosquitto takes.
+
+The order of a decision: the user's own `topic` lines, denials first; then the `pattern` lines, denials first; then no.
+A SUBSCRIBE is always granted, as Mosquitto grants it; what is read through it is checked message by message, unless
+`Access.reads` shows that the whole filter is open or closed.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from metromq.broker.auth.passwords import read_text
+from metromq.errors import ConfigError
+
+READ, WRITE, DENY = 1, 2, 0
+# Clients whose rules are kept compiled; beyond that all are compiled anew.
+MOST_REMEMBERED = 20_000
+ACCESS = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One `topic` or `pattern` line."""
+
+    access: int
+    filter: str
+
+
+class TopicSet:
+    """Some topic filters: plain names in a set, wildcards in one expression or, for a single client, level by level."""
+
+    __slots__ = ("_expression", "_names", "_wild", "filters")
+
+    def __init__(self, filters: Iterable[str], shared: bool) -> None:
+        self.filters = tuple(dict.fromkeys(filters))
+        wild = [name for name in self.filters if "+" in name or "#" in name]
+        self._names = frozenset(self.filters).difference(wild)
+        # An expression is quicker to ask but takes time and kilobytes to make: too much for each of 10,000 clients.
+        self._expression = re.compile("|".join(map(_expression, wild)), re.DOTALL) if wild and shared else None
+        self._wild = () if shared else tuple(name.split("/") for name in wild)
+
+    def __contains__(self, topic: str) -> bool:
+        if topic in self._names:
+            return True
+        if self._expression is not None:
+            return self._expression.fullmatch(topic) is not None
+        if self._wild:
+            levels = topic.split("/")
+            return any(_covers(wild, levels) for wild in self._wild)
+        return False
+
+    def covers(self, topic_filter: str) -> bool:
+        """Whether one of the filters matches every topic that `topic_filter` matches."""
+        levels = topic_filter.split("/")
+        return any(_covers(own.split("/"), levels) for own in self.filters)
+
+    def meets(self, topic_filter: str) -> bool:
+        """Whether some topic matches both `topic_filter` and one of the filters."""
+        levels = topic_filter.split("/")
+        return any(_meets(own.split("/"), levels) for own in self.filters)
+
+
+class RuleSet:
+    """Rules compiled for quick decisions: denials first, then grants."""
+
+    __slots__ = ("denied", "readable", "writable")
+
+    def __init__(self, rules: Iterable[Rule], shared: bool) -> None:
+        rules = tuple(rules)
+        self.denied = TopicSet((rule.filter for rule in rules if rule.access == DENY), shared)
+        self.readable = TopicSet((rule.filter for rule in rules if rule.access & READ), shared)
+        self.writable = TopicSet((rule.filter for rule in rules if rule.access & WRITE), shared)
+
+
+NO_RULES = RuleSet((), shared=True)
+
+
+class Access:
+    """What one client may do: its user's rules and the patterns filled in with its names."""
+
+    __slots__ = ("_own", "_patterns", "_usable")
+
+    def __init__(self, own: RuleSet, patterns: RuleSet, usable: bool) -> None:
+        self._own = own
+        self._patterns = patterns
+        self._usable = usable
+
+    def may_publish(self, topic: str) -> bool:
+        return self._allowed(topic, self._own.writable, self._patterns.writable)
+
+    def may_read(self, topic: str) -> bool:
+        return self._allowed(topic, self._own.readable, self._patterns.readable)
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Always: Mosquitto's file says nothing about filters, only about what is read through them."""
+        return True
+
+    def reads(self, topic_filter: str) -> Literal["all", "some", "none"]:
+        """How much of what a filter (without `$share/...`) matches may be read; only "some" needs `may_read` later."""
+        own, patterns = self._own, self._patterns
+        if own.denied.covers(topic_filter):
+            return "none"
+        if not own.denied.meets(topic_filter):
+            if own.readable.covers(topic_filter):
+                return "all"
+            if self._usable and not patterns.denied.meets(topic_filter) and patterns.readable.covers(topic_filter):
+                return "all"
+        by_pattern = self._usable and patterns.readable.meets(topic_filter) and not patterns.denied.covers(topic_filter)
+        return "some" if by_pattern or own.readable.meets(topic_filter) else "none"
+
+    def _allowed(self, topic: str, own: TopicSet, pattern: TopicSet) -> bool:
+        if topic in self._own.denied:
+            return False
+        if topic in own:
+            return True
+        return self._usable and topic not in self._patterns.denied and topic in pattern
+
+
+class Acl:
+    """One ACL file; `for_client` gives what a connection keeps and asks."""
+
+    def __init__(self, users: dict[str | None, tuple[Rule, ...]], patterns: tuple[Rule, ...]) -> None:
+        self._users = {username: RuleSet(rules, shared=True) for username, rules in users.items()}
+        self._patterns = patterns
+        self._by_client = any("%c" in rule.filter for rule in patterns)
+        # Only users of the file are kept here: names that clients invent must not fill the memory.
+        self._by_user: dict[str | None, RuleSet] = {}
+        self._accesses: dict[tuple[str | None, str], Access] = {}
+
+    def for_client(self, username: str | None, client_id: str) -> Access:
+        """The client's rules, remembered; a connection that keeps them saves the look-up."""
+        access = self._accesses.get((username, client_id))
+        if access is None:
+            if len(self._accesses) >= MOST_REMEMBERED:
+                self._accesses.clear()
+            access = self._accesses[username, client_id] = self._access(username, client_id)
+        return access
+
+    def _access(self, username: str | None, client_id: str) -> Access:
+        own = self._users.get(username, NO_RULES)
+        # A wildcard in a name would open other clients' topics (CVE-2017-7650), so such a client gets no patterns.
+        usable = bool(self._patterns) and not any(sign in (username or "") + client_id for sign in "+#")
+        return Access(own, self._filled(username, client_id) if usable else NO_RULES, usable)
+
+    def may_publish(self, username: str | None, client_id: str, topic: str) -> bool:
+        return self.for_client(username, client_id).may_publish(topic)
+
+    def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
+        return self.for_client(username, client_id).may_read(topic)
+
+    def may_subscribe(self, username: str | None, client_id: str, topic_filter: str) -> bool:
+        return self.for_client(username, client_id).may_subscribe(topic_filter)
+
+    def _filled(self, username: str | None, client_id: str) -> RuleSet:
+        """The patterns with this client's names; shared by a user's clients where the client id plays no part."""
+        shared = not self._by_client and username in self._users
+        if shared and username in self._by_user:
+            return self._by_user[username]
+        rules = (
+            Rule(rule.access, _fill(rule.filter, username or "", client_id))
+            for rule in self._patterns
+            if username is not None or "%u" not in rule.filter
+        )
+        filled = RuleSet(rules, shared)
+        if shared:
+            self._by_user[username] = filled
+        return filled
+
+
+def parse_acl(text: str, file: str) -> Acl:
+    """The rules in `text`; every wrong line is told in one error, with its number."""
+    users: dict[str | None, list[Rule]] = {}
+    patterns: list[Rule] = []
+    problems: list[str] = []
+    user: str | None = None
+    for number, line in enumerate(text.split("\n"), start=1):
+        # As Mosquitto: only a # in the first column is a comment, and only spaces part words.
+        if line.startswith("#") or not line.strip():
+            continue
+        keyword, _, rest = line.strip(" ").rstrip().partition(" ")
+        try:
+            if keyword == "user":
+                user = _parse_user(rest)
+            elif keyword == "topic":
+                users.setdefault(user, []).append(_parse_rule(rest))
+            elif keyword == "pattern":
+                patterns.append(_parse_rule(rest))
+            else:
+                raise ValueError(f"{keyword!r} is none of user, topic, pattern")
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+    if problems:
+        raise ConfigError(file, "; ".join(problems))
+    return Acl({name: tuple(rules) for name, rules in users.items()}, tuple(patterns))
+
+
+def load_acl(file: Path) -> Acl:
+    return parse_acl(read_text(file), str(file))
+
+
+def _parse_user(rest: str) -> str:
+    if not rest.strip():
+        raise ValueError("user without a name")
+    return rest.strip()
+
+
+def _parse_rule(rest: str) -> Rule:
+    first, _, second = rest.lstrip(" ").partition(" ")
+    if not first:
+        raise ValueError("topic or pattern without a filter")
+    # A single word is the filter even when it is called "read"; a filter with spaces needs the access word.
+    access, topic_filter = (first, second.strip()) if second.strip() else ("readwrite", first)
+    if access not in ACCESS:
+        raise ValueError(f"the access {access!r} is none of {', '.join(ACCESS)}")
+    levels = topic_filter.split("/")
+    if any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]:
+        raise ValueError(f"{topic_filter!r} is no topic filter: + and # stand alone in their level, # at the end")
+    return Rule(ACCESS[access], topic_filter)
+
+
+def _fill(pattern: str, username: str, client_id: str) -> str:
+    # One pass, so that a client id with %u in it is not filled again.
+    names = {"%c": client_id, "%u": username}
+    return re.sub("%[cu]", lambda found: names[found[0]], pattern)
+
+
+def _expression(topic_filter: str) -> str:
+    """A filter with wildcards as a regular expression; a leading wildcard does not match `$` [MQTT-4.7.2-1]."""
+    if topic_filter == "#":
+        return r"(?!\$).+"
+    levels = topic_filter.split("/")
+    guard = r"(?!\$)" if levels[0] == "+" else ""
+    to_the_end = levels[-1] == "#"
+    body = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels[: -1 if to_the_end else None])
+    return f"{guard}{body}(?:/.*)?" if to_the_end else guard + body
+
+
+def _covers(wide: list[str], narrow: list[str]) -> bool:
+    if wide[0] in ("#", "+") and narrow[0].startswith("$"):
+        return False
+    for number, level in enumerate(wide):
+        if level == "#":
+            return True
+        if number >= len(narrow) or narrow[number] == "#" or level not in ("+", narrow[number]):
+            return False
+    return len(wide) == len(narrow)
+
+
+def _meets(one: list[str], other: list[str]) -> bool:
+    if (one[0] in ("#", "+") and other[0].startswith("$")) or (other[0] in ("#", "+") and one[0].startswith("$")):
+        return False
+    for left, right in zip(one, other, strict=False):
+        if "#" in (left, right):
+            return True
+        if left != right and "+" not in (left, right):
+            return False
+    # `a/#` also matches `a` [MQTT-4.7.1-2], so a # that stands one level further still meets.
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return len(longer) == len(shorter) or longer[len(shorter) :] == ["#"]

@@ -1,0 +1,139 @@
+"""The pluggable question "who is this?": CONNECT credentials and AUTH exchanges in, a decision out."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from metromq.broker.auth.passwords import PasswordFile, load_passwords
+from metromq.broker.auth.scram import Challenge, ScramServer, load_scram
+from metromq.client.scram import METHOD as SCRAM
+from metromq.client.scram import ScramError
+from metromq.config import Auth
+from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a CONNECT, or an AUTH that re-authenticates, says about the client."""
+
+    client_id: str
+    username: str | None = None
+    password: bytes | None = None
+    # Authentication method and data of MQTT 5.
+    method: str | None = None
+    data: bytes = b""
+    # The common name of a checked client certificate, where the listener uses it as the username.
+    identity: str | None = None
+    # What Config.allows_anonymous says of the listener.
+    allow_anonymous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The client is `username` (None: anonymous); `data` goes into the CONNACK or AUTH that says so."""
+
+    username: str | None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The client is not let in."""
+
+    reason_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The client gets an AUTH with `data`; its answer goes to `Authenticator.auth` together with `state`."""
+
+    data: bytes
+    state: object
+
+
+Decision = Accept | Refuse | Continue
+
+
+class Authenticator(Protocol):
+    """Decides without waiting, since the connection's core asks it; a slow check belongs into a cache of its own."""
+
+    def connect(self, request: Credentials) -> Decision:
+        """For a CONNECT, and again for an AUTH with reason Re-authenticate (0x19).
+
+        On re-authentication the caller keeps the client's method [MQTT-4.12.1-1] and passes the result through
+        `same_user`.
+        """
+        ...
+
+    def auth(self, state: object, data: bytes) -> Decision:
+        """For an AUTH with reason Continue (0x18); `state` is what the last Continue of this client carried."""
+        ...
+
+
+def same_user(decision: Decision, username: str | None) -> Decision:
+    """A re-authentication must not turn a client into another user, whose subscriptions it has not got."""
+    if isinstance(decision, Accept) and decision.username != username:
+        return Refuse(NOT_AUTHORIZED, "re-authentication as another user")
+    return decision
+
+
+class FileAuthenticator:
+    """Certificates, then passwords of a file, then the anonymous rule; SCRAM-SHA-256 where a store is given.
+
+    As in Mosquitto, a broker without a password file believes any username of a client that could also enter
+    anonymously.
+    """
+
+    def __init__(
+        self,
+        passwords: PasswordFile | None = None,
+        scram: ScramServer | None = None,
+        nonce: Callable[[], str] = lambda: secrets.token_urlsafe(18),
+    ) -> None:
+        self._passwords = passwords
+        self._scram = scram
+        self._nonce = nonce
+
+    def connect(self, request: Credentials) -> Decision:
+        if request.method is not None:
+            return self._exchange(request)
+        if request.identity is not None:
+            return Accept(request.identity)
+        if request.username is None:
+            if request.allow_anonymous:
+                return Accept(None)
+            return Refuse(NOT_AUTHORIZED, "a username and password are needed here")
+        if self._passwords is None:
+            if request.allow_anonymous:
+                return Accept(request.username)
+            return Refuse(BAD_USER_NAME_OR_PASSWORD, "no users are configured here")
+        if self._passwords.check(request.username, request.password):
+            return Accept(request.username)
+        return Refuse(BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
+
+    def auth(self, state: object, data: bytes) -> Decision:
+        assert isinstance(state, Challenge)
+        assert self._scram is not None
+        try:
+            return Accept(state.username, self._scram.final(state, data))
+        except ScramError as error:
+            return Refuse(NOT_AUTHORIZED, str(error))
+
+    def _exchange(self, request: Credentials) -> Decision:
+        if request.method != SCRAM or self._scram is None:
+            return Refuse(BAD_AUTHENTICATION_METHOD, f"the authentication method {request.method} is not known here")
+        try:
+            challenge, answer = self._scram.first(request.data, self._nonce())
+        except ScramError as error:
+            return Refuse(NOT_AUTHORIZED, str(error))
+        return Continue(answer, challenge)
+
+
+def load_authenticator(auth: Auth) -> FileAuthenticator:
+    """Reads the files of the configuration; a ConfigError names what is wrong in them."""
+    return FileAuthenticator(
+        load_passwords(auth.password_file) if auth.password_file else None,
+        ScramServer(load_scram(auth.scram_file, secrets.token_bytes(32))) if auth.scram_file else None,
+    )

@@ -1,0 +1,404 @@
+"""One broker in one process: opens the journal and the doors, keeps time, and stops without losing anything."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from metromq.broker import logs
+from metromq.broker.access import FileAccess
+from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.city.access import CityAccess
+from metromq.broker.city.host import CityHost, link_secret
+from metromq.broker.door import HttpDoor
+from metromq.broker.journal.commit import GroupCommit
+from metromq.broker.journal.journal import Journal
+from metromq.broker.recording import Recording
+from metromq.broker.status import Reporter
+from metromq.broker.stream import StreamWriter
+from metromq.broker.sys_topics import SysTopics
+from metromq.broker.turns import Turns
+from metromq.config import Config, Listener, validate
+from metromq.errors import ConfigError, JournalError, JournalFull
+from metromq.federation.city import City
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.log import Log
+from metromq.protocol.session.recovery import recover, snapshot
+from metromq.protocol.session.settings import Settings
+from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server as WebSocketServer
+
+TICK_S = 0.25
+
+
+class JournalLog(Log):
+    """The journal as the hub sees it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def append_message(self, body: bytes) -> int:
+        return self._journal.append_message(body)
+
+    def append(self, kind: int, body: bytes) -> None:
+        self._journal.append(kind, body)
+
+    def read(self, offset: int) -> bytes:
+        return self._journal.read(offset)
+
+    def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
+        return self._journal.scan(offset)
+
+    def full(self) -> bool:
+        return self._journal.full()
+
+    def next_offset(self) -> int:
+        return self._journal.next_offset
+
+    def flush(self) -> None:
+        self._journal.flush()
+
+
+class Broker:
+    """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        authenticator: Authenticator | None = None,
+        accept_damage: bool = False,
+        city: City | None = None,
+        peer_addresses: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
+        """With `city` the broker is the one of that name in it; `peer_addresses` overrides where peers are dialled."""
+        self.config = config or Config()
+        self._city = city
+        self._peer_addresses = dict(peer_addresses or {})
+        self.host: CityHost | None = None
+        validate(self.config)
+        self._authenticator = authenticator
+        self._accept_damage = accept_damage
+        self._servers: list[asyncio.Server | WebSocketServer] = []
+        self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._journal: Journal | None = None
+        self._commit: GroupCommit | None = None
+        self._snapshot_at = 0
+        self._snapshots = ThreadPoolExecutor(1, "snapshot")
+        self._snapshot_needed = False
+        self._problem = ""
+        self._http: HttpDoor | None = None
+        self._recording: Recording | None = None
+        self.ports: list[int] = []
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.ports[0]
+
+    @property
+    def metrics_port(self) -> int:
+        return self._http.port if self._http is not None else 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        config = self.config
+        self.hub = Hub(settings_of(config), self._open_journal(), config.name)
+        self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes)
+        self.turns.now()
+        self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
+        self.hub.routes.read_check = self.access if config.auth.acl_file else None
+        if self._journal is not None:
+            self._recover(self._journal)
+            self._commit = GroupCommit(self._journal, config.durability, loop, self._committed, self._commit_failed)
+            self.turns.commit = self._commit
+        self._sys = SysTopics(self.hub)
+        for listener in config.listeners:
+            await self._open_door(loop, listener)
+        where = f"{config.listeners[0].host}:{self.port}"
+        self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
+        if config.metrics.port is not None:
+            self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
+            await self._http.open()
+            self._reporter.http = f"{config.metrics.host}:{self._http.port}"
+        if self.host is not None and self._city is not None:
+            self.host.start(link_secret(self._city), self._peer_addresses)
+        if config.recorder.lake is not None:
+            self._recording = Recording(
+                self.hub,
+                config.data_dir,
+                config.recorder.lake,
+                config.recorder.site or config.name,
+                config.recorder.window_s,
+                self.host,
+            )
+            self._tasks.append(asyncio.create_task(self._recording.run()))
+        self._tasks.append(asyncio.create_task(self._tick()))
+        if config.sys_interval_s:
+            self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
+
+    def _join_city(self, city: City) -> FileAccess:
+        config = self.config
+        data_dir = config.data_dir if self._journal is not None else None
+        self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
+        self.hub.federate(self.host)
+        return CityAccess(
+            config.auth,
+            self._authenticator,
+            config.name,
+            self.host.node.peers,
+            link_secret(city),
+            self.host.journal_told,
+        )
+
+    # --- journal --------------------------------------------------------------------------------------------------
+
+    def _open_journal(self) -> JournalLog | None:
+        config = self.config
+        if config.durability == "memory":
+            return None
+        self._journal = Journal.open(
+            config.data_dir / "journal",
+            config.journal.segment_bytes,
+            self._accept_damage,
+            config.journal.min_free_bytes,
+        )
+        if self._journal.cut_bytes:
+            logs.warning("cut a torn tail", directory=config.data_dir, bytes=self._journal.cut_bytes)
+        for damage in self._journal.damage:
+            logs.error("journal damage", problem=damage)
+        return JournalLog(self._journal)
+
+    def _recover(self, journal: Journal) -> None:
+        state, records = journal.replay()
+        count = recover(self.hub, state, records, bool(journal.damage))
+        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
+        self._snapshot_at = journal.size_bytes
+        if count or state:
+            logs.info(
+                "recovered",
+                records=count,
+                sessions=len(self.hub.sessions),
+                retained=len(self.hub.retained),
+                next_offset=journal.next_offset,
+            )
+
+    def _committed(self, position: int) -> None:
+        self.turns.now()
+        self.hub.committed(position)
+        self.turns.worked()
+
+    def _commit_failed(self, error: JournalError) -> None:
+        journal = self._journal
+        assert journal is not None
+        self.turns.now()
+        if isinstance(error, JournalFull):
+            logs.error("disk full: QoS 1 and 2 messages are refused", directory=self.config.data_dir)
+            self._snapshot_needed = True  # what could not be written is in no record
+        else:
+            logs.error("the journal failed: no QoS 1 or 2 message is confirmed any more", problem=error)
+            self._problem = str(error)
+        self.hub.failed(journal.flushed)
+        self.hub.position = journal.appended
+        self.turns.seen_position = self.hub.position
+        self.turns.worked()
+
+    def _keep_house(self, journal: Journal) -> None:
+        """Snapshots, then retention, which never removes what a session still needs."""
+        config = self.config.journal
+        grown = journal.size_bytes - self._snapshot_at
+        if (grown >= config.snapshot_bytes or self._snapshot_needed) and not journal.full():
+            self._snapshot_at = journal.size_bytes
+            self._snapshot_needed = False
+            asyncio.get_running_loop().run_in_executor(self._snapshots, journal.write_snapshot(snapshot(self.hub)))
+        oldest = self.hub.oldest_needed()
+        for name in journal.remove_before(
+            oldest if oldest >= 0 else journal.next_offset, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6
+        ):
+            logs.info("removed an old segment", segment=name)
+            self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
+
+    # --- doors ----------------------------------------------------------------------------------------------------
+
+    async def _open_door(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
+        tls = tls_context(listener) if listener.is_secure else None
+        if tls is not None:
+            self._contexts.append((tls, listener))
+        anonymous = self.config.allows_anonymous(listener)
+        server: asyncio.Server | WebSocketServer
+        try:
+            if listener.is_websocket:
+                from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
+
+                server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+            else:
+                server = await loop.create_server(
+                    lambda: StreamWriter(  # type: ignore[arg-type, return-value]
+                        self.turns, self.access, anonymous, listener.use_identity_as_username
+                    ),
+                    listener.host,
+                    listener.port,
+                    ssl=tls,
+                    backlog=4096,
+                )
+        except OSError as error:
+            where = f"{listener.host}:{listener.port}"
+            raise ConfigError(f"listener {where}", f"cannot listen: {error.strerror or error}") from error
+        self._servers.append(server)
+        port = next(iter(server.sockets)).getsockname()[1]
+        self.ports.append(port)
+        logs.info("listening", kind=listener.kind, host=listener.host, port=port, anonymous=anonymous)
+
+    def reload(self) -> None:
+        """Reads passwords, access list and certificates again (SIGHUP); what fails leaves the old ones in force."""
+        try:
+            self.access.reload()
+            for context, listener in self._contexts:
+                load_certificates(context, listener)
+        except (ConfigError, OSError, ssl.SSLError) as error:
+            logs.error("reload failed, the old files stay in force", problem=error)
+            return
+        self.hub.routes.clear()
+        for connection in self.hub.connections:
+            connection.permissions_changed()
+        logs.info("reloaded passwords, access list and certificates")
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.turns.now()
+            for connection in list(self.hub.connections):
+                connection.check()
+            self.hub.tick()
+            ticks += 1
+            if ticks % 4 == 0:
+                self._reporter.sample()
+            if self._recording is not None:
+                self._recording.tick()
+            if self._journal is not None and ticks % 4 == 0:
+                try:
+                    self._keep_house(self._journal)
+                except (JournalError, OSError) as error:
+                    logs.error("journal housekeeping failed", problem=error)
+            self.turns.worked()
+
+    async def _publish_sys(self, interval_s: float) -> None:
+        while True:
+            self.turns.now()
+            self._sys.publish()
+            self.turns.worked()
+            await asyncio.sleep(interval_s)
+
+    def _gauges(self) -> dict[str, float]:
+        journal = self._journal
+        if journal is None:
+            return {}
+        return {
+            "journal_next_offset": journal.next_offset,
+            "journal_first_offset": journal.first_offset,
+            "journal_size_bytes": journal.size_bytes,
+        }
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Drains: no new clients, a goodbye to those here, everything on disk, a snapshot for a quick start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.host is not None:
+            await self.host.stop()
+        for server in self._servers:
+            server.close()
+        if hasattr(self, "turns"):
+            self.turns.now()
+            for connection in list(self.hub.connections):
+                connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
+                connection.lost()
+            self.turns.worked()
+            self.turns.flush()
+            await asyncio.sleep(0)
+        for server in self._servers:
+            await server.wait_closed()
+        if self._http is not None:
+            await self._http.close()
+        await self._close_journal()
+        if self._recording is not None:
+            await self._recording.stop()
+        self._snapshots.shutdown()
+
+    async def _close_journal(self) -> None:
+        if self._commit is not None:
+            await self._commit.close()
+        journal = self._journal
+        if journal is None:
+            return
+        try:
+            if self._commit is not None and not self._problem and not journal.full():
+                journal.write_snapshot(snapshot(self.hub))()
+        except JournalError as error:
+            logs.error("no snapshot at the end; the next start reads more of the journal", problem=error)
+        finally:
+            journal.close()
+
+
+def settings_of(config: Config) -> Settings:
+    limits = config.limits
+    return Settings(
+        max_packet_size_bytes=limits.max_packet_size_bytes,
+        max_queued_messages=limits.max_queued_messages,
+        max_queued_bytes=limits.max_queued_bytes,
+        max_outgoing_bytes=limits.max_outgoing_bytes,
+        max_inflight=limits.max_inflight,
+        receive_maximum=limits.receive_maximum,
+        max_topic_alias=limits.max_topic_alias,
+        max_subscriptions_per_client=limits.max_subscriptions_per_client,
+        max_keepalive_s=limits.max_keepalive_s,
+        max_session_expiry_s=limits.max_session_expiry_s,
+        max_qos=limits.max_qos,
+        retain_available=limits.retain_available,
+        max_retained_messages=limits.max_retained_messages,
+        max_topic_levels=limits.max_topic_levels,
+        max_connections=limits.max_connections,
+        connect_timeout_s=limits.connect_timeout_s,
+        max_connects_per_s=limits.max_connects_per_s,
+        record_qos0=config.journal.record_qos0,
+    )
+
+
+def tls_context(listener: Listener) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificates(context, listener)
+    return context
+
+
+def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
+    assert listener.cert_file is not None
+    try:
+        context.load_cert_chain(listener.cert_file, listener.key_file)
+        if listener.ca_file is not None:
+            context.load_verify_locations(listener.ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED if listener.require_certificate else ssl.CERT_OPTIONAL
+    except ssl.SSLError as error:
+        raise ConfigError(f"listener {listener.host}:{listener.port}", f"bad certificate or key: {error}") from error

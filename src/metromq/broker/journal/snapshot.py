@@ -1,0 +1,86 @@
+"""Snapshot files: the whole state at one position of the journal, so that a restart need not replay from the start."""
+
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Final, final
+from zlib import crc32
+
+KEPT: Final = 2  # the newest may turn out damaged; then the one before it still works
+
+_NAME: Final = re.compile(r"(\d{8})-(\d{20})\.snap")
+_HEAD: Final = struct.Struct("<8sIIQQQI")
+_MAGIC: Final = b"MetroSnp"
+_VERSION: Final = 1
+
+
+@final
+class Position:
+    """A place between two records: segment, byte in it, and the offset that the next message gets."""
+
+    def __init__(self, number: int, byte: int, next_offset: int) -> None:
+        self.number = number
+        self.byte = byte
+        self.next_offset = next_offset
+
+
+def snapshot_name(position: Position) -> str:
+    return f"{position.number:08d}-{position.byte:020d}.snap"
+
+
+def list_snapshots(directory: Path) -> list[tuple[int, int, str]]:
+    """(segment number, byte, name), newest first."""
+    found: list[tuple[int, int, str]] = []
+    for name in os.listdir(directory):
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            found.append((int(match.group(1)), int(match.group(2)), name))
+    found.sort(reverse=True)
+    return found
+
+
+def write_snapshot(directory: Path, position: Position, state: bytes) -> list[int]:
+    """Write durably, then keep only the newest ones; the segment numbers of those that are kept, newest first."""
+    name = snapshot_name(position)
+    temporary = directory / (name + ".tmp")
+    front = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, len(state), 0)
+    crc = crc32(state, crc32(front))
+    head = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, len(state), crc)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(head)
+            file.write(state)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, directory / name)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(directory)
+    found = list_snapshots(directory)
+    for _, _, old in found[KEPT:]:
+        (directory / old).unlink(missing_ok=True)
+    return [number for number, _, _ in found[:KEPT]]
+
+
+def read_snapshot(path: Path) -> tuple[Position, bytes] | None:
+    """None when the file is damaged."""
+    data = path.read_bytes()
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, number, byte, next_offset, length, crc = _HEAD.unpack_from(data)
+    state = data[_HEAD.size :]
+    front = _HEAD.pack(magic, version, number, byte, next_offset, length, 0)
+    if magic != _MAGIC or version != _VERSION or length != len(state) or crc32(state, crc32(front)) != crc:
+        return None
+    position = Position(number, byte, next_offset)
+    return (position, state) if snapshot_name(position) == path.name else None
+
+
+def sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,152 @@
+"""A client over TCP or TLS: an asyncio protocol without the base class, so that mypyc can compile it."""
+
+import asyncio
+import os
+from typing import Final, final
+
+from metromq.broker.turns import Turns, Writer
+from metromq.protocol.session.access import Access, Peer
+from metromq.protocol.session.connection import Connection
+
+RECHECK_S: Final = 0.002  # a publisher that is too fast waits in steps of this,
+LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
+RECHECKS: Final = 10  # and no longer than this many, so that a slow subscriber stalls nobody
+
+
+@final
+class StreamWriter(Writer):
+    """`data_received` and the other methods are what the event loop calls."""
+
+    def __init__(self, turns: Turns, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
+        peer = Peer("", anonymous_allowed)
+        super().__init__(turns, Connection(turns.hub, access, peer))
+        self.identity_as_username = identity_as_username
+        self.transport: asyncio.Transport | None = None
+        self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
+        self.buffered = False  # the transport may still hold bytes that must go first
+        self.rechecks = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        peer = self.connection.peer
+        address = transport.get_extra_info("peername")
+        peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        certificate = transport.get_extra_info("peercert")
+        if certificate and self.identity_as_username:
+            peer.identity = common_name(certificate)
+        if transport.get_extra_info("sslcontext") is None:
+            self.fd = transport.get_extra_info("socket").fileno()
+        else:
+            peer.transport = "tls"
+
+    def data_received(self, data: bytes) -> None:
+        turns = self.turns
+        turns.now()
+        connection = self.connection
+        connection.receive(data)
+        turns.worked()
+        if connection.slow_target is not None:
+            self._slow_down()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self.transport = None
+        self.fd = -1
+        self.account(0)
+        turns = self.turns
+        turns.now()
+        self.connection.lost()
+        turns.worked()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self._measure()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.connection.sent(0)
+        self.account(0)
+        self.turns.now()
+        self.connection.drained()
+        self.flush()
+        self.turns.worked()
+
+    def flush(self) -> None:
+        connection = self.connection
+        transport = self.transport
+        if transport is None:
+            connection.take()
+            connection.sent(0)
+            return
+        if self.paused:
+            self._measure()
+            return
+        out = connection.take()
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            connection.waiting_bytes = 0
+            counters = self.turns.hub.counters
+            counters.bytes_sent += len(data)
+            counters.packets_sent += 1
+            self._write(transport, data)
+        if connection.closing:
+            self.fd = -1
+            transport.close()
+            self.turns.loop.call_later(LINGER_S, transport.abort)
+        elif connection.hungry and not self.paused:
+            connection.drained()
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Straight into the socket when nothing waits before it: the transport would do so only at the turn's end."""
+        if self.buffered and not transport.get_write_buffer_size():
+            self.buffered = False
+        if self.fd < 0 or self.buffered:
+            transport.write(data)
+            return
+        try:
+            sent = os.write(self.fd, data)
+        except OSError:  # full, or broken, which reading will tell
+            sent = 0
+        if sent < len(data):
+            self.buffered = True
+            transport.write(data[sent:] if sent else data)
+
+    def _measure(self) -> None:
+        transport = self.transport
+        connection = self.connection
+        if transport is not None:
+            connection.sent(transport.get_write_buffer_size())
+            self.account(connection.waiting_bytes)
+            if connection.closing:  # whoever does not read is not waited for
+                self.fd = -1
+                transport.abort()
+
+    def _slow_down(self) -> None:
+        """The publisher is read again when the receiver has drained, or after a short while in any case."""
+        target = self.connection.slow_target
+        transport = self.transport
+        if target is None or transport is None:
+            return
+        if target.waiting_bytes > target.soft_limit_bytes and not target.stalled and self.rechecks < RECHECKS:
+            if self.rechecks == 0:
+                transport.pause_reading()
+            self.rechecks += 1
+            self.turns.loop.call_later(RECHECK_S, self._slow_down)
+            return
+        self.connection.slow_target = None
+        if self.rechecks:
+            self.rechecks = 0
+            transport.resume_reading()
+
+
+def common_name(certificate: dict[str, object]) -> str:
+    """The CN of a verified client certificate; empty when it has none."""
+    subject = certificate.get("subject", ())
+    assert isinstance(subject, tuple)
+    for relative_name in subject:
+        for key, value in relative_name:
+            if key == "commonName":
+                return str(value)
+    return ""

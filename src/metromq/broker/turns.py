@@ -1,0 +1,87 @@
+"""The rhythm of the broker: once per loop turn everything that waits is committed and written."""
+
+import asyncio
+import time
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
+
+from metromq.broker.journal.commit import GroupCommit
+from metromq.protocol.session.connection import Connection
+from metromq.protocol.session.hub import Hub
+
+SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all together hold too much
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Flusher:
+    """Owner of an outlet: writes what the outlet has collected."""
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Writer(Flusher):
+    """The shell's end of one client connection."""
+
+    def __init__(self, turns: "Turns", connection: Connection) -> None:
+        self.turns = turns
+        self.connection = connection
+        self.paused = False
+        self.held_bytes = 0  # what this client counts for in the total
+        connection.owner = self
+
+    def account(self, held_bytes: int) -> None:
+        """Keeps the total of unsent output and squeezes those who lag while it is too large."""
+        turns = self.turns
+        turns.held_bytes += held_bytes - self.held_bytes
+        self.held_bytes = held_bytes
+        limit = turns.hub.settings.max_outgoing_bytes
+        self.connection.hard_limit_bytes = (
+            limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
+        )
+
+
+class Turns:
+    """Calls the hub at the right time and writes what it produced."""
+
+    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop, max_held_bytes: int) -> None:
+        self.hub = hub
+        self.loop = loop
+        self.commit: GroupCommit | None = None
+        self.max_held_bytes = max_held_bytes
+        self.held_bytes = 0
+        self.scheduled = False
+        self.seen_position = 0
+
+    def now(self) -> None:
+        self.hub.at(self.loop.time(), time.time_ns() // 1000)
+
+    def worked(self) -> None:
+        """After every event: the first of a turn is answered at once, the others together at the turn's end."""
+        hub = self.hub
+        if hub.position != self.seen_position:
+            self.seen_position = hub.position
+            if self.commit is not None:
+                self.commit.commit_soon(hub.urgent)
+            hub.urgent = False
+        if not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self.end)
+            self.flush()
+
+    def end(self) -> None:
+        self.scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        dirty = self.hub.dirty
+        while dirty:
+            batch = dirty[:]
+            dirty.clear()
+            for outlet in batch:
+                outlet.marked = False
+                owner = outlet.owner
+                if owner is not None:
+                    cast(Flusher, owner).flush()

@@ -1,0 +1,101 @@
+"""A client over WebSocket, on the `websockets` library."""
+
+import asyncio
+import ssl
+from typing import final
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from metromq.broker.stream import common_name
+from metromq.broker.turns import Turns, Writer
+from metromq.config import Listener
+from metromq.protocol.session.access import Access, Peer
+from metromq.protocol.session.connection import Connection
+
+
+@final
+class WebSocketWriter(Writer):
+    """One task reads, one writes; while a write waits for the network the client counts as paused."""
+
+    def __init__(self, turns: Turns, connection: Connection, socket: ServerConnection) -> None:
+        super().__init__(turns, connection)
+        self.socket = socket
+        self.wake = asyncio.Event()
+
+    def flush(self) -> None:
+        if self.paused:
+            self.account(self.connection.waiting_bytes)
+        self.wake.set()
+
+    async def write(self) -> None:
+        connection = self.connection
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            out = connection.take()
+            if out:
+                data = b"".join(out)
+                self.paused = True
+                self.account(len(data))
+                connection.sent(len(data))
+                await self.socket.send(data)
+                self.paused = False
+                self.turns.hub.counters.bytes_sent += len(data)
+                connection.sent(0)
+                self.account(0)
+                self.turns.now()
+                connection.drained()
+                self.turns.worked()
+            if connection.closing and not connection.out:
+                await self.socket.close()
+                return
+
+    async def read(self) -> None:
+        connection = self.connection
+        async for data in self.socket:
+            if isinstance(data, str):  # [MQTT-6.0.0-1]
+                await self.socket.close(1003, "MQTT needs binary frames")
+                return
+            self.turns.now()
+            connection.receive(data)
+            self.turns.worked()
+
+
+async def serve_websocket(
+    turns: Turns, access: Access, listener: Listener, anonymous_allowed: bool, tls: ssl.SSLContext | None
+) -> Server:
+    """Opens the door; clients must offer the subprotocol `mqtt` [MQTT-6.0.0-3]."""
+
+    async def handle(socket: ServerConnection) -> None:
+        address = socket.remote_address
+        peer = Peer(f"{address[0]}:{address[1]}", anonymous_allowed, "", listener.kind)
+        if listener.use_identity_as_username:
+            peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
+        turns.now()
+        writer = WebSocketWriter(turns, Connection(turns.hub, access, peer), socket)
+        writing = asyncio.create_task(writer.write())
+        try:
+            await writer.read()
+        except ConnectionClosed:
+            pass
+        finally:
+            turns.now()
+            writer.connection.lost()
+            turns.worked()
+            writer.account(0)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    return await serve(
+        handle,
+        listener.host,
+        listener.port,
+        ssl=tls,
+        subprotocols=[Subprotocol("mqtt"), Subprotocol("mqttv3.1")],
+        max_size=turns.hub.settings.max_packet_size_bytes + 5,
+        compression=None,
+        ping_interval=None,  # MQTT has its own keepalive
+        server_header=None,
+    )

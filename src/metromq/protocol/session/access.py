@@ -1,0 +1,60 @@
+"""Who may do what: the questions the protocol asks; the shell answers from files or with a user's code."""
+
+from typing import final
+
+from mypy_extensions import mypyc_attr
+
+from metromq.protocol.session.routes import ReadCheck
+from metromq.protocol.session.session import Session
+
+
+@final
+class Peer:
+    """What is known of the other side before it speaks."""
+
+    def __init__(self, address: str, anonymous_allowed: bool, identity: str = "", transport: str = "tcp") -> None:
+        self.address = address
+        self.anonymous_allowed = anonymous_allowed
+        self.identity = identity  # the name in a verified client certificate that stands for the user name
+        self.transport = transport
+
+
+@final
+class Decision:
+    """The answer to CONNECT or AUTH: reason 0x00 accepts, 0x18 asks for more, anything else refuses."""
+
+    def __init__(self, reason_code: int, reason: str = "", username: str = "", data: bytes | None = None) -> None:
+        self.reason_code = reason_code
+        self.reason = reason
+        self.username = username
+        self.data = data  # for the client's next AUTH
+        self.broker = ""  # the peer broker that has proved its name; empty: a client
+        self.exchange: object = None  # the authenticator's own state between two AUTH packets
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Access(ReadCheck):
+    """The base class lets everybody do everything that a loopback listener allows."""
+
+    def unrestricted(self, session: Session) -> bool:
+        """Whether no topic is closed to this client, so that nothing need be asked per message."""
+        return True
+
+    def connect(
+        self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
+    ) -> Decision:
+        if method is not None:
+            return Decision(0x8C, "no authentication method is configured")
+        if username is None and not peer.anonymous_allowed:
+            return Decision(0x87, "this listener needs a user name")
+        return Decision(0, "", username or "")
+
+    def continued(self, exchange: object, data: bytes) -> Decision:
+        """The next AUTH packet of an exchange."""
+        return Decision(0x8C, "no authentication method is configured")
+
+    def may_publish(self, session: Session, topic: str) -> bool:
+        return True
+
+    def may_subscribe(self, session: Session, filter: str) -> bool:
+        return True

@@ -1,0 +1,140 @@
+"""Sessions as bytes: the control records of the journal and the parts of a snapshot."""
+
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.session.records import decode_message, encode_message
+from metromq.protocol.session.session import Entry, Grant, Session
+from metromq.protocol.wire.packets import Will
+
+
+def pack_session(session: Session) -> bytes:
+    packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
+    packer.u64(session.sequence)
+    _pack_will(packer, session.will)
+    return packer.done()
+
+
+def unpack_session(session: Session, reader: Unpacker) -> None:
+    """Reads what follows number and client id."""
+    session.username = reader.text()
+    session.expiry_s = reader.u32()
+    session.sequence = reader.u64()
+    session.will = _unpack_will(reader)
+    session.durable = True
+
+
+def pack_detached(session: Session) -> bytes:
+    packer = Packer().u32(session.number).u32(session.expiry_s).u64(session.detached_wall_us)
+    _pack_will(packer, session.will)
+    return packer.done()
+
+
+def unpack_detached(session: Session, reader: Unpacker) -> None:
+    session.expiry_s = reader.u32()
+    session.detached_wall_us = reader.u64()
+    session.will = _unpack_will(reader)
+
+
+def pack_grant(grant: Grant) -> bytes:
+    flags = (
+        grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
+    )
+    packer = Packer().u32(grant.session.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
+    return packer.done()
+
+
+def unpack_grant(session: Session, reader: Unpacker) -> Grant:
+    filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
+    return Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+
+
+def _pack_will(packer: Packer, will: Will | None) -> None:
+    if will is None:
+        packer.u8(0)
+        return
+    packer.u8(1).text(will.topic).blob(will.payload).u8(will.qos | (4 if will.retain else 0))
+    packer.u32(will.delay_s).i64(will.expiry_s).blob(will.properties)
+
+
+def _unpack_will(reader: Unpacker) -> Will | None:
+    if not reader.u8():
+        return None
+    topic, payload, flags = reader.text(), reader.blob(), reader.u8()
+    delay_s, expiry_s, properties = reader.u32(), reader.i64(), reader.blob()
+    return Will(topic, payload, flags & 3, bool(flags & 4), delay_s, expiry_s, properties)
+
+
+def pack_state(session: Session) -> bytes:
+    """A whole session for a snapshot."""
+    packer = Packer().u32(session.number).text(session.client_id).blob(pack_session(session))
+    packer.u8(1 if session.outlet is not None else 0).u64(session.detached_wall_us)
+    packer.u32(len(session.grants))
+    for grant in session.grants.values():
+        packer.blob(pack_grant(grant))
+    packer.u32(len(session.incoming))
+    for packet_id in session.incoming:
+        packer.u16(packet_id)
+    packer.u64(session.sequence).u64(session.spilled).u64(session.spill_offset).u64(session.spill_sequence)
+    packer.u64(session.spilled_bytes)
+    entries = [*session.inflight.values(), *session.queue]
+    packer.u32(len(entries))
+    for entry in entries:
+        packer.i64(entry.offset).u8(entry.flags).u8(entry.state).u8(1 if entry.dup else 0).u16(entry.packet_id)
+        packer.u8(len(entry.identifiers))
+        for identifier in entry.identifiers:
+            packer.u32(identifier)
+        packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
+        packer.blob(entry.note)
+    return packer.done()
+
+
+def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
+    """The session, its subscriptions and whether a client was connected when the snapshot was made."""
+    reader = Unpacker(data)
+    session = Session(reader.u32(), reader.text())
+    details = Unpacker(reader.blob())
+    details.u32()
+    details.text()
+    unpack_session(session, details)
+    attached = bool(reader.u8())
+    session.detached_wall_us = reader.u64()
+    grants: list[Grant] = []
+    for _ in range(reader.u32()):
+        inner = Unpacker(reader.blob())
+        inner.u32()
+        grants.append(unpack_grant(session, inner))
+    for _ in range(reader.u32()):
+        session.incoming[reader.u16()] = None
+    session.sequence, session.spilled = reader.u64(), reader.u64()
+    session.spill_offset, session.spill_sequence = reader.u64(), reader.u64()
+    session.spilled_bytes = reader.u64()
+    for _ in range(reader.u32()):
+        session.queue.append(_unpack_entry(reader))
+    return session, grants, attached
+
+
+def _unpack_entry(reader: Unpacker) -> Entry:
+    offset, flags, state, dup, packet_id = reader.i64(), reader.u8(), reader.u8(), reader.u8(), reader.u16()
+    identifiers: list[int] = []
+    for _ in range(reader.u8()):
+        identifiers.append(reader.u32())
+    body = reader.blob()
+    message = decode_message(body).message if body else None
+    entry = Entry(offset, flags, tuple(identifiers), packet_id, message, reader.blob())
+    entry.state = state
+    entry.dup = bool(dup)
+    return entry
+
+
+def _pack_message(message: Message) -> bytes:
+    return encode_message(message, [])
+
+
+def pack_retained(message: Message) -> bytes:
+    return Packer().i64(message.offset).blob(encode_message(message, [])).done()
+
+
+def unpack_retained(data: bytes) -> Message:
+    reader = Unpacker(data)
+    offset = reader.i64()
+    return decode_message(reader.blob(), offset).message
