@@ -20,7 +20,7 @@ from metromq.broker.metrics import HttpDoor
 from metromq.broker.recording import Recording
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
-from metromq.broker.turns import Turns
+from metromq.broker.turns import Turns, Writer
 from metromq.broker.websocket import serve_websocket
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
@@ -32,6 +32,7 @@ from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
 
 TICK_S = 0.25
+GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
 
 class JournalLog(Log):
@@ -320,15 +321,12 @@ class Broker:
         if self.host is not None:
             await self.host.stop()
         for server in self._servers:
-            server.close()
+            if isinstance(server, WebSocketServer):
+                server.close(close_connections=False)
+            else:
+                server.close()
         if hasattr(self, "turns"):
-            self.turns.now()
-            for connection in list(self.hub.connections):
-                connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
-                connection.lost()
-            self.turns.worked()
-            self.turns.flush()
-            await asyncio.sleep(0)
+            await self._say_goodbye()
         for server in self._servers:
             await server.wait_closed()
         if self._http is not None:
@@ -337,6 +335,26 @@ class Broker:
         if self._recording is not None:
             await self._recording.stop()
         self._snapshots.shutdown()
+
+    async def _say_goodbye(self) -> None:
+        """What clients were promised is stored and confirmed, then each gets a DISCONNECT and a moment to take it."""
+        if self._commit is not None:
+            await self._commit.close()
+        self.turns.now()
+        connections = list(self.hub.connections)
+        for connection in connections:
+            connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
+            connection.lost()
+        self.turns.worked()
+        self.turns.flush()
+        writers = [connection.owner for connection in connections if isinstance(connection.owner, Writer)]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GOODBYE_S
+        while any(writer.is_open() for writer in writers) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for writer in writers:
+            if writer.is_open():
+                writer.abort()
 
     async def _close_journal(self) -> None:
         if self._commit is not None:
