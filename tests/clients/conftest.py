@@ -87,6 +87,7 @@ class Served:
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("METROMQ_")},
         )
+        self._lines = Queue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.ports = [int(self.wait_for(r"listening .*port=(\d+)").group(1)) for _ in range(5)]
@@ -136,9 +137,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
 
 
 @pytest.fixture
-def own_broker(tmp_path: Path, certificates: Certificates) -> Iterator[Served]:
-    """A broker that a test may stop, kill or reload."""
-    served = Served(tmp_path, certificates)
+def own_broker(tmp_path: Path) -> Iterator[Served]:
+    """A broker that a test may stop, kill or reload, with certificates of its own."""
+    served = Served(tmp_path, make_certificates(tmp_path))
     try:
         yield served
     finally:

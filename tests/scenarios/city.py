@@ -32,6 +32,7 @@ class Answer:
     backlog: int  # messages that wait for peers whose link is up
     links_up: int
     clients: int
+    between: int  # messages sent to peers since the start
 
 
 def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, int]], pipe: Connection) -> None:
@@ -60,7 +61,8 @@ def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, 
                     backlog = sum(link.session.waiting() + len(link.session.inflight) for link in links)
                     entries = {entry.area: entry.owner for entry in host.node.table.entries()}
                     clients = len(broker.hub.sessions)
-                    pipe.send(Answer(host.node.table.digest(), entries, backlog, len(links), clients))
+                    between = sum(link.sent_messages for link in host.links.values())
+                    pipe.send(Answer(host.node.table.digest(), entries, backlog, len(links), clients, between))
                 except (EOFError, OSError):
                     stop.set()
 

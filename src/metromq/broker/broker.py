@@ -2,26 +2,25 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
-from typing import Self
-
-from websockets.asyncio.server import Server as WebSocketServer
+from typing import TYPE_CHECKING, Self
 
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.city.access import CityAccess
 from metromq.broker.city.host import CityHost, link_secret
+from metromq.broker.door import HttpDoor
 from metromq.broker.journal.commit import GroupCommit
 from metromq.broker.journal.journal import Journal
-from metromq.broker.metrics import HttpDoor
 from metromq.broker.recording import Recording
+from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.turns import Turns, Writer
-from metromq.broker.websocket import serve_websocket
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
 from metromq.federation.city import City
@@ -30,6 +29,9 @@ from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
@@ -83,6 +85,7 @@ class Broker:
         self._authenticator = authenticator
         self._accept_damage = accept_damage
         self._servers: list[asyncio.Server | WebSocketServer] = []
+        self._closers: list[Callable[[], None]] = []
         self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._journal: Journal | None = None
@@ -132,9 +135,12 @@ class Broker:
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener)
+        where = f"{config.listeners[0].host}:{self.port}"
+        self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
         if config.metrics.port is not None:
-            self._http = HttpDoor(config.metrics, self.hub, self._gauges, lambda: self._problem)
+            self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
+            self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.host is not None and self._city is not None:
             self.host.start(link_secret(self._city), self._peer_addresses)
         if config.recorder.lake is not None:
@@ -185,7 +191,8 @@ class Broker:
 
     def _recover(self, journal: Journal) -> None:
         state, records = journal.replay()
-        count = recover(self.hub, state, records)
+        count = recover(self.hub, state, records, bool(journal.damage))
+        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
         self._snapshot_at = journal.size_bytes
         if count or state:
             logs.info(
@@ -241,7 +248,11 @@ class Broker:
         server: asyncio.Server | WebSocketServer
         try:
             if listener.is_websocket:
-                server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+                from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
+
+                server = socket_server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+                # Clients are closed by us, behind their DISCONNECT.
+                self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
@@ -252,6 +263,7 @@ class Broker:
                     ssl=tls,
                     backlog=4096,
                 )
+                self._closers.append(server.close)
         except OSError as error:
             where = f"{listener.host}:{listener.port}"
             raise ConfigError(f"listener {where}", f"cannot listen: {error.strerror or error}") from error
@@ -285,6 +297,8 @@ class Broker:
                 connection.check()
             self.hub.tick()
             ticks += 1
+            if ticks % 4 == 0:
+                self._reporter.sample()
             if self._recording is not None:
                 self._recording.tick()
             if self._journal is not None and ticks % 4 == 0:
@@ -320,11 +334,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.host is not None:
             await self.host.stop()
-        for server in self._servers:
-            if isinstance(server, WebSocketServer):
-                server.close(close_connections=False)
-            else:
-                server.close()
+        for close in self._closers:
+            close()
         if hasattr(self, "turns"):
             await self._say_goodbye()
         for server in self._servers:

@@ -62,7 +62,8 @@ class CityHost(Federation):
         self.history = History(self)
         self.moves = Moves(self)
         self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
-        self.received_messages = 0
+        self.received_messages: dict[str, int] = dict.fromkeys(self.node.peers, 0)
+        self.received_bytes: dict[str, int] = dict.fromkeys(self.node.peers, 0)
         self._tombstones: dict[str, tuple[int, str]] = {}
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
@@ -269,6 +270,7 @@ class CityHost(Federation):
             logs.warning("the peer started with a new journal", peer=peer)
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        self.received_bytes[peer] += len(payload)
         if topic == CONTROL_TOPIC:
             self.run(self.node.frame(peer, payload, self._now_us()))
         elif topic == BATCH_TOPIC:
@@ -278,7 +280,7 @@ class CityHost(Federation):
 
     def _batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
         entries = decode_batch(payload, self.hub.wall_us)
-        self.received_messages += len(entries)
+        self.received_messages[peer] += len(entries)
         for entry in entries:
             self._receive(peer, entry)
         self._entry = None

@@ -89,6 +89,26 @@ class Delivery:
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
         session.queued_bytes += cost
 
+    def deliver_now(self, session: Session, message: Message) -> None:
+        """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
+        outlet = session.outlet
+        if (
+            outlet is not None
+            and len(session.inflight) < session.window
+            and not session.behind()
+            and not outlet.closing
+            and not outlet.is_link
+            and outlet.waiting_bytes <= outlet.soft_limit_bytes
+            and session.moving is None
+            and packet_id_of(session.sequence + 1) not in session.inflight
+        ):
+            entry = Entry(-1, 1, (), session.next_packet_id(), message)
+            if self.send(outlet, message, entry):
+                session.inflight[entry.packet_id] = entry
+        elif self.accepts(session, message):
+            self.enqueue(session, message, 1, ())
+            self.pump(session)
+
     def _page_full(self, session: Session) -> bool:
         """Whether the session holds as much in memory as it may; the rest waits in the journal."""
         settings = self.settings

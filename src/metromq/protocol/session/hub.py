@@ -65,6 +65,13 @@ class Hub(Publishing):
             self.append(records.SESSION_OPENED, store.pack_session(session))
         return session
 
+    def clients_known(self) -> int:
+        """Sessions of clients, connected or not; links to peers are none."""
+        return sum(1 for client_id in self.sessions if not client_id.startswith("$link/"))
+
+    def clients_connected(self) -> int:
+        return self.clients_known() - len(self.detached)
+
     def adopt(self, client_id: str) -> Session:
         """A session that comes from another broker, before its client is let in."""
         session = self._new_session(client_id)
