@@ -48,6 +48,14 @@ class StreamWriter(Writer):
         if connection.slow_target is not None:
             self._slow_down()
 
+    def is_open(self) -> bool:
+        return self.transport is not None
+
+    def abort(self) -> None:
+        self.fd = -1
+        if self.transport is not None:
+            self.transport.abort()
+
     def eof_received(self) -> bool:
         return False
 
