@@ -41,7 +41,8 @@ class StreamWriter(Writer):
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
-        turns.now()
+        if not turns.scheduled:  # one look at the clock is enough for a turn
+            turns.now()
         connection = self.connection
         connection.receive(data)
         turns.worked()
