@@ -28,6 +28,7 @@ class Decision:
         self.reason = reason
         self.username = username
         self.data = data  # for the client's next AUTH
+        self.broker = ""  # the peer broker that has proved its name; empty: a client
         self.exchange: object = None  # the authenticator's own state between two AUTH packets
 
 

