@@ -64,7 +64,11 @@ def test_like_the_brokers_decoder(pairs: list[tuple[Message, list[Target]]], fir
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [])[:-1])), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [])[:-1])), min_size=1, max_size=4
+    )
+)
 def test_only_documented_errors(bodies: list[bytes]) -> None:
     try:
         decode_batch("b1", 0, bodies)
@@ -80,5 +84,5 @@ def test_a_cut_record_is_named() -> None:
 
 def test_a_topic_that_is_not_text_is_refused() -> None:
     body = encode_message(Message("aa", b""), [])
-    with pytest.raises(JournalError, match="topic .* not UTF-8"):
+    with pytest.raises(JournalError, match=r"topic .* not UTF-8"):
         decode_batch("b1", 0, [body.replace(b"aa", b"\xff\xff")])

@@ -186,9 +186,12 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
-    with lake_lock(lake, java_pid(spark)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
-        with lake_lock(lake, java_pid(spark)):
-            raise AssertionError("two at a time")
+    with (
+        lake_lock(lake, java_pid(spark)),
+        pytest.raises(UsageError, match="another `metromq pipeline run`"),
+        lake_lock(lake, java_pid(spark)),
+    ):
+        raise AssertionError("two at a time")
     with lake_lock(lake, java_pid(spark)):
         pass
 
@@ -225,7 +228,9 @@ def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: i
     assert sum(file.rows for file in chosen[:-1]) < max_rows
     for broker in {file.broker for file in waiting}:
         own = [file for file in waiting if file.broker == broker]
-        assert [file for file in chosen if file.broker == broker] == own[: sum(file.broker == broker for file in chosen)]
+        assert [file for file in chosen if file.broker == broker] == own[
+            : sum(file.broker == broker for file in chosen)
+        ]
     if len(chosen) > 1 and len({file.broker for file in waiting}) > 1:
         assert len({file.broker for file in chosen}) > 1
     assert bool(chosen) == bool(waiting)

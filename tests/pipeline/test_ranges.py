@@ -1,12 +1,16 @@
 """Ranges against a plain set of numbers."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.pipeline.ranges import Ranges
 
-PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12
+)
 
 
 def numbers(ranges: list[tuple[int, int]]) -> set[int]:
@@ -27,7 +31,7 @@ def test_like_a_set(pairs: list[tuple[int, int]], first: int, more: int) -> None
         assert (ranges.first, ranges.last) == (min(held), max(held))
         assert numbers(ranges.gaps()) == set(range(min(held), max(held))) - held
     parts = list(ranges)
-    assert all(left[1] + 1 < right[0] for left, right in zip(parts, parts[1:], strict=False))
+    assert all(left[1] + 1 < right[0] for left, right in pairwise(parts))
     assert Ranges(pairs) == ranges
 
 

@@ -123,4 +123,6 @@ def _text(fields: Any, field: int, name: str, first_offset: int) -> Any:
 def _demand(fits: Ints, first_offset: int) -> None:
     if not fits.all():
         bad = first_offset + int(np.argmin(fits))
-        raise JournalError(f"message record near offset {bad} is shorter than its own lengths say; is the journal damaged?")
+        raise JournalError(
+            f"message record near offset {bad} is shorter than its own lengths say; is the journal damaged?"
+        )

@@ -1,4 +1,4 @@
-"""Takes a batch of landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
+"""Takes landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,15 +48,13 @@ class Taken:
 
 
 def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> list[Slice]:
-    """For each file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
+    """Per file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
     seen: dict[str, Ranges] = {}
     slices: list[Slice] = []
     for file in files:
         before = covered.get(file.broker, Ranges())
         batch = seen.setdefault(file.broker, Ranges())
-        ranges = [
-            part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)
-        ]
+        ranges = [part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)]
         if ranges:
             batch.add(file.first, file.last)
             slices.append(Slice(file, tuple(ranges)))
@@ -64,7 +62,7 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> lis
 
 
 class Ingest:
-    """Holds what the lake covers, so that a batch costs no look at the table; one per lake at a time (see `jobs.LakeLock`)."""
+    """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`)."""
 
     def __init__(self, spark: SparkSession, lake: Lake, landing: Landing, report: Callable[[Taken], None]) -> None:
         self._spark = spark
@@ -81,7 +79,9 @@ class Ingest:
 
     def take_files(self, files: Sequence[LandedFile], application: str, batch: int) -> Taken:
         present, rejected = self._inspect(files)
-        messages = sorted((file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first))
+        messages = sorted(
+            (file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first)
+        )
         telemetry = [file for file in present if file.kind == TELEMETRY]
         slices = self._take_messages(messages, application, batch, rejected)
         windows = self._take_telemetry(telemetry, application, batch, rejected)
@@ -106,9 +106,13 @@ class Ingest:
         return good, rejected
 
     def _write(
-        self, table: str, files: list[LandedFile], frame: Callable[[list[LandedFile]], DataFrame], rejected: list[Rejected]
+        self,
+        table: str,
+        files: list[LandedFile],
+        frame: Callable[[list[LandedFile]], DataFrame],
+        rejected: list[Rejected],
     ) -> tuple[list[AddAction], list[LandedFile]]:
-        """Write what `frame` makes of the files; when the job fails, set the broken files aside and write the others."""
+        """Write what `frame` makes of the files; if the job fails, set the broken files aside and write the others."""
         while files:
             try:
                 return self._lake.write_files(frame(files), table), files
@@ -150,9 +154,7 @@ class Ingest:
             return to_messages(self._spark.createDataFrame([], schema))
         return to_messages(reduce(DataFrame.unionByName, frames))
 
-    def _take_telemetry(
-        self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]
-    ) -> int:
+    def _take_telemetry(self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]) -> int:
         if not files or self._lake.done("telemetry", application) >= batch:
             return 0
         known = self._known_windows(files)

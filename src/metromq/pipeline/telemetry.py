@@ -1,4 +1,4 @@
-"""What a broker counts: per topic, site and link, in windows of time. Pure: the broker calls it, the recorder ships it."""
+"""What a broker counts per topic, site and link, in windows of time. Pure: the broker calls it, the recorder ships it."""
 
 import json
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ class _LinkCount:
 
 @final
 class Telemetry:
-    """Counts until `roll` closes the window. `life` must differ between lives of one broker: its start in microseconds."""
+    """Counts until `roll` closes the window. `life` tells lives of one broker apart: its start in microseconds."""
 
     def __init__(self, broker: str, site: str, life: int, window_us: int = DEFAULT_WINDOW_US) -> None:
         self.broker = broker
@@ -202,9 +202,7 @@ class Telemetry:
         if self._connects or self._waited:
             yield TelemetryRow(SITE, self.site, connects=self._connects, delay_counts=tuple(self._delays))
         for peer, link in self._links.items():
-            yield TelemetryRow(
-                LINK, peer, messages=link.messages, bytes=link.bytes, delay_counts=tuple(link.delays)
-            )
+            yield TelemetryRow(LINK, peer, messages=link.messages, bytes=link.bytes, delay_counts=tuple(link.delays))
         for (subject, service, detail), (messages, size) in self._services.items():
             yield TelemetryRow(subject, service, detail, messages=messages, bytes=size)
 
