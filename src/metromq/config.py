@@ -159,6 +159,18 @@ class JournalConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RecorderConfig:
+    """Shipping journal and telemetry into a lake; needs the extra `pipeline`."""
+
+    # None: nothing is recorded. A directory, or any path Spark can read.
+    lake: str | None = None
+    # Names the place in statistics; empty: the broker's name.
+    site: str = ""
+    # Counts per topic are closed in windows of this length.
+    window_s: Annotated[float, Range(1, 3600)] = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """The HTTP door for /metrics and /healthz."""
 
@@ -191,6 +203,7 @@ class Config:
     auth: Auth = field(default_factory=Auth)
     limits: Limits = field(default_factory=Limits)
     journal: JournalConfig = field(default_factory=JournalConfig)
+    recorder: RecorderConfig = field(default_factory=RecorderConfig)
     metrics: Metrics = field(default_factory=Metrics)
     # Seconds between $SYS updates, as Mosquitto's sys_interval. 0: none.
     sys_interval_s: Seconds = 10.0
@@ -208,6 +221,8 @@ class Config:
             yield "name", "must be 1 to 255 bytes of printable text"
         if not self.listeners:
             yield "listeners", "a broker needs at least one"
+        if self.recorder.lake is not None and self.durability == "memory":
+            yield "recorder.lake", 'there is no journal to record with durability = "memory"; choose os or fsync'
         taken: set[tuple[str, int]] = set()
         for number, listener in enumerate(self.listeners):
             address = (listener.host, listener.port)

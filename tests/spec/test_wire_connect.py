@@ -145,6 +145,7 @@ def test_connect_refused(case: Bad) -> None:
     Good("every property", f"203f 01 00 {ANSWER_HEX}", Connack(True, 0, ANSWER), server=False),
     Good("refused", "2003 00 87 00", Connack(False, 0x87), server=False),
     Good("3.1.1", "2002 01 00", Connack(True), OLD, server=False),
+    Good("3.1 does not use the flags", "2002 ff 00", Connack(), MQTT31, server=False, one_way=True),
     Good("3.1.1 version", "2002 00 01", Connack(False, 0x84), OLD, server=False),
     Good("3.1.1 identifier", "2002 00 02", Connack(False, 0x85), OLD, server=False),
     Good("3.1.1 unavailable", "2002 00 03", Connack(False, 0x88), OLD, server=False),

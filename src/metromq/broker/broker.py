@@ -2,30 +2,35 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
-
-from websockets.asyncio.server import Server as WebSocketServer
+from typing import TYPE_CHECKING, Self
 
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.city.access import CityAccess
+from metromq.broker.city.host import CityHost, link_secret
+from metromq.broker.door import HttpDoor
 from metromq.broker.journal.commit import GroupCommit
 from metromq.broker.journal.journal import Journal
-from metromq.broker.metrics import HttpDoor
+from metromq.broker.recording import Recording
+from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.turns import Turns
-from metromq.broker.websocket import serve_websocket
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
+from metromq.federation.city import City
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
 
@@ -54,14 +59,26 @@ class JournalLog(Log):
     def next_offset(self) -> int:
         return self._journal.next_offset
 
+    def flush(self) -> None:
+        self._journal.flush()
+
 
 class Broker:
     """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""
 
     def __init__(
-        self, config: Config | None = None, authenticator: Authenticator | None = None, accept_damage: bool = False
+        self,
+        config: Config | None = None,
+        authenticator: Authenticator | None = None,
+        accept_damage: bool = False,
+        city: City | None = None,
+        peer_addresses: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
+        """With `city` the broker is the one of that name in it; `peer_addresses` overrides where peers are dialled."""
         self.config = config or Config()
+        self._city = city
+        self._peer_addresses = dict(peer_addresses or {})
+        self.host: CityHost | None = None
         validate(self.config)
         self._authenticator = authenticator
         self._accept_damage = accept_damage
@@ -75,6 +92,7 @@ class Broker:
         self._snapshot_needed = False
         self._problem = ""
         self._http: HttpDoor | None = None
+        self._recording: Recording | None = None
         self.ports: list[int] = []
 
     @property
@@ -102,10 +120,10 @@ class Broker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         config = self.config
-        self.access = FileAccess(config.auth, self._authenticator)
         self.hub = Hub(settings_of(config), self._open_journal(), config.name)
         self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes)
         self.turns.now()
+        self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
         if self._journal is not None:
             self._recover(self._journal)
@@ -114,12 +132,41 @@ class Broker:
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener)
+        where = f"{config.listeners[0].host}:{self.port}"
+        self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
         if config.metrics.port is not None:
-            self._http = HttpDoor(config.metrics, self.hub, self._gauges, lambda: self._problem)
+            self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
+            self._reporter.http = f"{config.metrics.host}:{self._http.port}"
+        if self.host is not None and self._city is not None:
+            self.host.start(link_secret(self._city), self._peer_addresses)
+        if config.recorder.lake is not None:
+            self._recording = Recording(
+                self.hub,
+                config.data_dir,
+                config.recorder.lake,
+                config.recorder.site or config.name,
+                config.recorder.window_s,
+                self.host,
+            )
+            self._tasks.append(asyncio.create_task(self._recording.run()))
         self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
+
+    def _join_city(self, city: City) -> FileAccess:
+        config = self.config
+        data_dir = config.data_dir if self._journal is not None else None
+        self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
+        self.hub.federate(self.host)
+        return CityAccess(
+            config.auth,
+            self._authenticator,
+            config.name,
+            self.host.node.peers,
+            link_secret(city),
+            self.host.journal_told,
+        )
 
     # --- journal --------------------------------------------------------------------------------------------------
 
@@ -141,7 +188,8 @@ class Broker:
 
     def _recover(self, journal: Journal) -> None:
         state, records = journal.replay()
-        count = recover(self.hub, state, records)
+        count = recover(self.hub, state, records, bool(journal.damage))
+        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
         self._snapshot_at = journal.size_bytes
         if count or state:
             logs.info(
@@ -197,6 +245,8 @@ class Broker:
         server: asyncio.Server | WebSocketServer
         try:
             if listener.is_websocket:
+                from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
+
                 server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
             else:
                 server = await loop.create_server(
@@ -241,6 +291,10 @@ class Broker:
                 connection.check()
             self.hub.tick()
             ticks += 1
+            if ticks % 4 == 0:
+                self._reporter.sample()
+            if self._recording is not None:
+                self._recording.tick()
             if self._journal is not None and ticks % 4 == 0:
                 try:
                     self._keep_house(self._journal)
@@ -272,6 +326,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.host is not None:
+            await self.host.stop()
         for server in self._servers:
             server.close()
         if hasattr(self, "turns"):
@@ -287,6 +343,8 @@ class Broker:
         if self._http is not None:
             await self._http.close()
         await self._close_journal()
+        if self._recording is not None:
+            await self._recording.stop()
         self._snapshots.shutdown()
 
     async def _close_journal(self) -> None:

@@ -1,15 +1,15 @@
-"""The HTTP door: /metrics for Prometheus and /healthz for whoever restarts brokers."""
+"""The page /metrics in Prometheus' format; loaded when it is first asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from metromq.config import Metrics
-from metromq.protocol.session.hub import Hub
+from metromq.broker.door import Answer
+from metromq.federation.status import UP, BrokerStatus
+from metromq.protocol.session.counters import Counters
 
 COUNTERS = {
     "messages_received": "PUBLISH packets from clients",
@@ -28,61 +28,61 @@ COUNTERS = {
 }
 
 
-class HubCollector(Collector):
-    """Reads the hub when Prometheus asks."""
+GAUGES = {
+    "clients": ("clients_connected", "Clients connected now"),
+    "sessions": ("sessions", "Sessions, connected or not"),
+    "subscriptions": ("subscriptions", "Subscriptions"),
+    "retained_messages": ("retained_messages", "Retained messages"),
+    "queued_messages": ("queued_messages", "Messages that wait for clients"),
+}
+LINK_GAUGES = {
+    "backlog": "QoS 1 and 2 messages that the peer has not acknowledged",
+    "lag_s": "Age of the oldest of them in seconds",
+}
+LINK_COUNTERS = {
+    "messages_sent": "Messages sent to the peer",
+    "bytes_sent": "Bytes sent to the peer",
+    "messages_received": "Messages that came from the peer",
+    "bytes_received": "Bytes that came from the peer",
+}
 
-    def __init__(self, hub: Hub, extra: Callable[[], dict[str, float]]) -> None:
-        self._hub = hub
+
+class StatusCollector(Collector):
+    """One broker's status and counters as Prometheus wants them."""
+
+    def __init__(self, status: BrokerStatus, counters: Counters, extra: Mapping[str, float]) -> None:
+        self._status = status
+        self._counters = counters
         self._extra = extra
 
     def collect(self) -> Iterator[Metric]:
-        hub = self._hub
         for name, text in COUNTERS.items():
-            yield CounterMetricFamily(f"metromq_{name}", text, value=getattr(hub.counters, name))
-        gauges: dict[str, tuple[str, float]] = {
-            "clients_connected": ("Clients connected now", len(hub.sessions) - len(hub.detached)),
-            "sessions": ("Sessions, connected or not", len(hub.sessions)),
-            "subscriptions": ("Subscriptions", hub.routes.count),
-            "retained_messages": ("Retained messages", len(hub.retained)),
-            "queued_messages": ("Messages that wait for clients", sum(s.waiting() for s in hub.sessions.values())),
-        }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(f"metromq_{name}", text, value=value)
-        for name, value in self._extra().items():
+            yield CounterMetricFamily(f"metromq_{name}", text, value=getattr(self._counters, name))
+        for field, (name, text) in GAUGES.items():
+            yield GaugeMetricFamily(f"metromq_{name}", text, value=getattr(self._status, field))
+        for name, value in self._extra.items():
             yield GaugeMetricFamily(f"metromq_{name}", name.replace("_", " "), value=value)
+        if self._status.links:
+            yield from self._links()
+
+    def _links(self) -> Iterator[Metric]:
+        family: CounterMetricFamily | GaugeMetricFamily
+        family = GaugeMetricFamily("metromq_link_up", "1 while the link to the peer is up", labels=["peer"])
+        for link in self._status.links:
+            family.add_metric([link.peer], float(link.state == UP))
+        yield family
+        for kind, table in ((GaugeMetricFamily, LINK_GAUGES), (CounterMetricFamily, LINK_COUNTERS)):
+            for name, text in table.items():
+                family = kind(f"metromq_link_{name}", text, labels=["peer"])
+                for link in self._status.links:
+                    family.add_metric([link.peer], getattr(link, name))
+                yield family
+        areas = sum(1 for area in self._status.areas if not area.home)
+        yield GaugeMetricFamily("metromq_areas", "Areas this broker is responsible for", value=len(self._status.areas))
+        yield GaugeMetricFamily("metromq_areas_taken_over", "Those at home at another broker", value=areas)
 
 
-class HttpDoor:
-    """Answers on loopback unless configured otherwise; `healthy` says why not, or nothing."""
-
-    def __init__(
-        self, config: Metrics, hub: Hub, extra: Callable[[], dict[str, float]], healthy: Callable[[], str]
-    ) -> None:
-        self._config = config
-        self._healthy = healthy
-        self._registry = CollectorRegistry()
-        self._registry.register(HubCollector(hub, extra))
-        self._runner: web.AppRunner | None = None
-        self.port = 0
-
-    async def open(self) -> None:
-        application = web.Application()
-        application.router.add_get("/metrics", self._metrics)
-        application.router.add_get("/healthz", self._health)
-        self._runner = web.AppRunner(application, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._config.host, self._config.port or 0)
-        await site.start()
-        address = self._runner.addresses[0]
-        self.port = int(address[1])
-
-    async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
-
-    async def _health(self, request: web.Request) -> web.Response:
-        problem = self._healthy()
-        return web.Response(text=(problem or "ok") + "\n", status=503 if problem else 200)
+def metrics_page(status: BrokerStatus, counters: Counters, extra: Mapping[str, float]) -> Answer:
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(status, counters, extra))
+    return Answer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)

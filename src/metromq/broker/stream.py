@@ -1,6 +1,7 @@
 """A client over TCP or TLS: an asyncio protocol without the base class, so that mypyc can compile it."""
 
 import asyncio
+import os
 from typing import Final, final
 
 from metromq.broker.turns import Turns, Writer
@@ -8,6 +9,7 @@ from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 
 RECHECK_S: Final = 0.002  # a publisher that is too fast waits in steps of this,
+LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
 RECHECKS: Final = 10  # and no longer than this many, so that a slow subscriber stalls nobody
 
 
@@ -20,6 +22,8 @@ class StreamWriter(Writer):
         super().__init__(turns, Connection(turns.hub, access, peer))
         self.identity_as_username = identity_as_username
         self.transport: asyncio.Transport | None = None
+        self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
+        self.buffered = False  # the transport may still hold bytes that must go first
         self.rechecks = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -28,10 +32,12 @@ class StreamWriter(Writer):
         address = transport.get_extra_info("peername")
         peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
         certificate = transport.get_extra_info("peercert")
-        if certificate:
+        if certificate and self.identity_as_username:
+            peer.identity = common_name(certificate)
+        if transport.get_extra_info("sslcontext") is None:
+            self.fd = transport.get_extra_info("socket").fileno()
+        else:
             peer.transport = "tls"
-            if self.identity_as_username:
-                peer.identity = common_name(certificate)
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
@@ -47,6 +53,7 @@ class StreamWriter(Writer):
 
     def connection_lost(self, error: BaseException | None) -> None:
         self.transport = None
+        self.fd = -1
         self.account(0)
         turns = self.turns
         turns.now()
@@ -71,7 +78,7 @@ class StreamWriter(Writer):
         transport = self.transport
         if transport is None:
             connection.take()
-            connection.waiting_bytes = 0
+            connection.sent(0)
             return
         if self.paused:
             self._measure()
@@ -80,12 +87,31 @@ class StreamWriter(Writer):
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             connection.waiting_bytes = 0
-            transport.write(data)
             counters = self.turns.hub.counters
             counters.bytes_sent += len(data)
             counters.packets_sent += 1
+            self._write(transport, data)
         if connection.closing:
+            self.fd = -1
             transport.close()
+            self.turns.loop.call_later(LINGER_S, transport.abort)
+        elif connection.hungry and not self.paused:
+            connection.drained()
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Straight into the socket when nothing waits before it: the transport would do so only at the turn's end."""
+        if self.buffered and not transport.get_write_buffer_size():
+            self.buffered = False
+        if self.fd < 0 or self.buffered:
+            transport.write(data)
+            return
+        try:
+            sent = os.write(self.fd, data)
+        except OSError:  # full, or broken, which reading will tell
+            sent = 0
+        if sent < len(data):
+            self.buffered = True
+            transport.write(data[sent:] if sent else data)
 
     def _measure(self) -> None:
         transport = self.transport
@@ -94,6 +120,7 @@ class StreamWriter(Writer):
             connection.sent(transport.get_write_buffer_size())
             self.account(connection.waiting_bytes)
             if connection.closing:  # whoever does not read is not waited for
+                self.fd = -1
                 transport.abort()
 
     def _slow_down(self) -> None:

@@ -19,7 +19,8 @@ class SysTopics:
     def values(self) -> dict[str, str]:
         hub = self._hub
         counters = hub.counters
-        connected = len(hub.sessions) - len(hub.detached)
+        known = hub.clients_known()
+        connected = known - len(hub.detached)
         numbers: dict[str, int] = {
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
@@ -28,7 +29,7 @@ class SysTopics:
             "clients/disconnected": len(hub.detached),
             "clients/inactive": len(hub.detached),
             "clients/maximum": counters.clients_maximum,
-            "clients/total": len(hub.sessions),
+            "clients/total": known,
             "messages/received": counters.packets_received,
             "messages/sent": counters.packets_sent,
             "publish/messages/received": counters.messages_received,

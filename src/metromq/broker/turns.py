@@ -14,8 +14,16 @@ SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all t
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Writer:
-    """The shell's end of one connection."""
+class Flusher:
+    """Owner of an outlet: writes what the outlet has collected."""
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Writer(Flusher):
+    """The shell's end of one client connection."""
 
     def __init__(self, turns: "Turns", connection: Connection) -> None:
         self.turns = turns
@@ -23,9 +31,6 @@ class Writer:
         self.paused = False
         self.held_bytes = 0  # what this client counts for in the total
         connection.owner = self
-
-    def flush(self) -> None:
-        raise NotImplementedError
 
     def account(self, held_bytes: int) -> None:
         """Keeps the total of unsent output and squeezes those who lag while it is too large."""
@@ -79,4 +84,4 @@ class Turns:
                 outlet.marked = False
                 owner = outlet.owner
                 if owner is not None:
-                    cast(Writer, owner).flush()
+                    cast(Flusher, owner).flush()

@@ -26,9 +26,7 @@ class WebSocketWriter(Writer):
 
     def flush(self) -> None:
         if self.paused:
-            connection = self.connection
-            connection.sent(self.held_bytes)
-            self.account(connection.waiting_bytes)
+            self.account(self.connection.waiting_bytes)
         self.wake.set()
 
     async def write(self) -> None:

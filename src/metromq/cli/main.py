@@ -9,6 +9,10 @@ from metromq import __version__
 from metromq.errors import MetroError
 
 COMMANDS: dict[str, str] = {
+    "demo": "metromq.cli.demo",
+    "up": "metromq.cli.up",
+    "status": "metromq.cli.status",
+    "explain": "metromq.cli.explain",
     "serve": "metromq.cli.serve",
     "check-config": "metromq.cli.check_config",
     "passwd": "metromq.cli.passwd",

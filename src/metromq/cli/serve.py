@@ -1,17 +1,22 @@
-"""`metromq serve`: one broker until it is told to stop."""
+"""`metromq serve`: one broker, alone or of a city, until it is told to stop."""
 
 import asyncio
 import dataclasses
 import gc
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 import click
 import uvloop
 
 from metromq.broker import Broker, logs
-from metromq.config import Config, load_config, parse_listener, validate
+from metromq.config import Config, Listener, load_config, parse_listener, validate
+from metromq.control.places import DEFAULT_DATA, Place, city_named, forget_place, keep_place
+from metromq.errors import ConfigError, UsageError
+from metromq.federation.city import City
 
 EPILOG = """\b
 Examples:
@@ -19,16 +24,34 @@ Examples:
   metromq serve --listen 127.0.0.1:1884 --data /var/lib/metromq --durability fsync
   metromq serve --config metromq.toml             see docs/metromq.example.toml
   METROMQ_DURABILITY=memory metromq serve         every setting has an environment variable
+\b
+One broker of a city, on its own machine:
+  metromq serve --city city.toml --name harbour --data /var/lib/metromq
+  metromq serve --city city.toml --name harbour --listen 0.0.0.0:1883 --peer airport=10.0.3.7:1883
 """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Role:
+    """A broker's part in a city."""
+
+    city: City
+    peer_addresses: dict[str, tuple[str, int]]
 
 
 @click.command("serve", epilog=EPILOG)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--listen", multiple=True, metavar="HOST:PORT", help="Instead of the file's listeners; may be repeated.")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the journal.")
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of the journal; in a city, NAME below it.")
 @click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
-@click.option("--metrics", metavar="HOST:PORT", help="Opens /metrics and /healthz there.")
+@click.option("--metrics", metavar="HOST:PORT", help="Opens /metrics, /healthz and /status there.")
 @click.option("--accept-damage", is_flag=True, help="Start although part of the journal is damaged and lost.")
+@click.option("--city", "city_name", metavar="CITY", help="Join a city: its TOML file, or a preset's name.")
+@click.option("--name", help="Which of the city's brokers this is.")
+@click.option(
+    "--peer", "peers", multiple=True, metavar="NAME=HOST:PORT", help="Where a peer is, if not as its file says."
+)
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: `up` holds its other end.")
 def command(
     config_file: Path | None,
     listen: tuple[str, ...],
@@ -36,11 +59,23 @@ def command(
     durability: str | None,
     metrics: str | None,
     accept_damage: bool,
+    city_name: str | None,
+    name: str | None,
+    peers: tuple[str, ...],
+    until_eof: bool,
 ) -> None:
     """Run one broker. SIGHUP reloads passwords, access list and certificates; SIGTERM drains and stops."""
-    config = with_options(load_config(config_file, os.environ), listen, data, durability, metrics)
+    config, role = load_config(config_file, os.environ), None
+    if city_name is not None:
+        city = city_named(city_name, os.environ)
+        config = in_city(config, city, name, data or DEFAULT_DATA)
+        role = Role(city, peer_addresses(city, config.name, peers))
+        data = None
+    elif name is not None or peers:
+        raise UsageError("--name and --peer belong to --city")
+    config = with_options(config, listen, data, durability, metrics)
     logs.set_up(config.log)
-    uvloop.run(run(config, accept_damage))
+    uvloop.run(run(config, accept_damage, role, until_eof))
 
 
 def with_options(
@@ -61,16 +96,63 @@ def with_options(
     return config
 
 
-async def run(config: Config, accept_damage: bool = False) -> None:
+def in_city(config: Config, city: City, name: str | None, data: Path) -> Config:
+    """The city says name, first listener and directory; the configuration says everything else."""
+    if name is None:
+        raise UsageError(f"--city needs --name, one of {', '.join(city.names)}")
+    spec = city.broker(name)
+    beside = () if config.listeners == Config().listeners else config.listeners
+    return dataclasses.replace(
+        config,
+        name=name,
+        data_dir=data / name,
+        listeners=(Listener(host=spec.host, port=spec.port), *beside),
+        # Status needs a door; on loopback, and with a port that broker.json tells, it disturbs nobody.
+        metrics=dataclasses.replace(config.metrics, port=config.metrics.port or 0),
+    )
+
+
+def peer_addresses(city: City, name: str, given: tuple[str, ...]) -> dict[str, tuple[str, int]]:
+    """Where peers are dialled when not where the city's file says."""
+    found: dict[str, tuple[str, int]] = {}
+    for text in given:
+        peer, equals, address = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--peer {text}", "must look like harbour=10.0.3.7:1883")
+        city.broker(peer)
+        place = parse_listener(address)
+        found[peer] = (place.host, place.port)
+    for peer in city.names:
+        if peer not in found and peer != name and city.broker(peer).port == 0:
+            raise ConfigError(f"broker {peer}", "has port 0 in the city's file: give it one, or --peer NAME=HOST:PORT")
+    return found
+
+
+async def run(config: Config, accept_damage: bool = False, role: Role | None = None, until_eof: bool = False) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config, accept_damage=accept_damage) as broker:
+    if until_eof:
+        loop.add_reader(sys.stdin.fileno(), _read_until_eof, loop, stop)
+    city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
+    async with Broker(config, accept_damage=accept_damage, city=city, peer_addresses=peers) as broker:
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
         gc.collect()
         gc.freeze()  # what start-up made stays; collections then look only at what came later
+        if role is not None:
+            http = f"{config.metrics.host}:{broker.metrics_port}"
+            listen = f"{config.listeners[0].host}:{broker.port}"
+            keep_place(config.data_dir, Place(config.name, os.getpid(), listen, http, time.time()))
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
         logs.info("stopping")
+    if role is not None:
+        forget_place(config.data_dir, os.getpid())
     logs.info("stopped")
+
+
+def _read_until_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()

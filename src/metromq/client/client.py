@@ -18,13 +18,15 @@ from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send
 from metromq.client.messages import Message, Payload, Will, publish_packet
 from metromq.client.options import Authentication, Options
 from metromq.client.queue import Messages
-from metromq.client.transports import Transport, open_stream, open_websocket
+from metromq.client.transports import Place, Transport, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
 
 # QoS 0 messages beyond this many times `max_queued_messages` are dropped rather than stored.
 DROP_FACTOR = 10
+# What a publisher may collect before it goes to the network.
+FLUSH_BYTES = 1 << 16
 
 
 class Client:
@@ -46,6 +48,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         transport: Literal["tcp", "websocket"] = "tcp",
         websocket_path: str = "/mqtt",
+        bind_address: str | None = None,
         receive_maximum: int | None = None,
         max_inflight: int = 1000,
         max_queued_messages: int = 1000,
@@ -81,6 +84,7 @@ class Client:
         self._tls = tls
         self._transport_kind = transport
         self._websocket_path = websocket_path
+        self._bind_address = bind_address
         self._timeout_s = timeout_s
         self._most_queued = max_queued_messages
         self._core = ClientCore(options)
@@ -88,8 +92,10 @@ class Client:
         self._waiters: dict[int, asyncio.Future[Settled]] = {}
         self._opened: asyncio.Future[Connack] | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
         self._writable = asyncio.Event()
+        self._writable.set()
         self._reading = True
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -152,24 +158,31 @@ class Client:
     async def _open_network(self) -> Transport:
         self.link = _Link(self)
         try:
+            place = Place(self.hostname, self.port, self._tls, self._bind_address)
             if self._transport_kind == "tcp":
-                return await open_stream(self.link, self.hostname, self.port, self._tls)
-            return await open_websocket(self.link, self.hostname, self.port, self._tls, self._websocket_path)
+                return await open_stream(self.link, place)
+            from metromq.client.websocket import open_websocket
+
+            return await open_websocket(self.link, place, self._websocket_path)
         except TimeoutError:
             raise
         except Exception as error:  # whatever a resolver, TLS or WebSocket library raises, the user sees one kind
             raise MqttError(f"cannot connect to {self.hostname}:{self.port}: {error}") from error
 
-    async def disconnect(self, reason_code: int = 0, session_expiry_s: int | None = None) -> None:
+    async def disconnect(self, reason_code: int = 0, properties: Properties | None = None) -> None:
         """Says goodbye and closes; reason 0x04 has the server publish the will. Does nothing when not connected."""
-        self._do(self._core.disconnect(self._now(), reason_code, session_expiry_s))
+        self._do(self._core.disconnect(self._now(), reason_code, properties))
         self._detach()
         await self._finish_closing()
+
+    def abort(self) -> None:
+        """Drops the connection without a word, as a lost network would; the server publishes the will."""
+        self._abandon()
 
     def _abandon(self) -> None:
         """Gives a connection up that never came to be."""
         network, self._network = self._network, None
-        self._out.clear()
+        self._out, self._out_bytes = [], 0
         self._do(self._core.lost(None))
         self.link = None
         self.messages.end(None)
@@ -209,6 +222,10 @@ class Client:
         token, effects = self._core.publish(packet, self._now())
         if not token:
             self._do(effects)
+            if self._out_bytes >= FLUSH_BYTES:
+                # A loop that only publishes would otherwise never let the network take anything.
+                self._flush()
+                await asyncio.sleep(0)
             return 0
         [code] = (await self._settled(token, effects)).reason_codes
         if code >= 0x80:
@@ -302,13 +319,14 @@ class Client:
     def _write(self, data: bytes) -> None:
         """Collects what one turn of the event loop sends, so that it goes out in one system call."""
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
-        data, self._out = b"".join(self._out), []
+        data, self._out, self._out_bytes = b"".join(self._out), [], 0
         if self._network is not None and data:
             self._network.write(data)
 

@@ -103,11 +103,10 @@ class ClientCore:
         self.connack = None
         return [self._send(packet, now)]
 
-    def disconnect(self, now: float, reason_code: int = 0, session_expiry_s: int | None = None) -> list[Effect]:
+    def disconnect(self, now: float, reason_code: int = 0, properties: Properties | None = None) -> list[Effect]:
         """Says goodbye; 0x04 asks the server to publish the will all the same."""
         if not self._open:
             return self.lost(None)
-        properties = None if session_expiry_s is None else Properties(session_expiry_s=session_expiry_s)
         return [self._send(packets.Disconnect(reason_code, properties), now), *self.lost(None)]
 
     def lost(self, error: MqttError | None) -> list[Effect]:
@@ -356,10 +355,18 @@ class ClientCore:
         if packet.topic_alias > (properties.topic_alias_maximum or 0):
             raise MqttError("the topic alias is over the server's maximum", reasons.TOPIC_ALIAS_INVALID)
         most = properties.maximum_packet_size
-        if most is not None:
-            size = len(encode(packet, self._version))
+        if most is not None and len(packet.payload) + 4 * len(packet.topic) + len(packet.properties) + 64 > most:
+            size = _size(packet, self._version)
             if size > most:
                 raise MqttError(f"the packet has {size} bytes, the server takes {most}", reasons.PACKET_TOO_LARGE)
+
+
+def _size(packet: Publish, version: int) -> int:
+    """The bytes of a PUBLISH that has no packet identifier yet."""
+    packet.packet_id = 1 if packet.qos else 0
+    size = len(encode(packet, version))
+    packet.packet_id = 0
+    return size
 
 
 def disconnected(packet: packets.Disconnect) -> ConnectionLost:

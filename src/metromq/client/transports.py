@@ -1,14 +1,9 @@
-"""The networks a client can use: a TCP or TLS stream, or a WebSocket, behind one small interface."""
+"""What a client needs of a network, and the TCP or TLS stream that gives it."""
 
 import asyncio
-import contextlib
 import ssl
+from dataclasses import dataclass
 from typing import Protocol, cast
-
-import websockets
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as connect_websocket
-from websockets.typing import Subprotocol
 
 HIGH_WATER_BYTES = 1 << 18
 CLOSE_TIMEOUT_S = 2.0
@@ -96,88 +91,24 @@ class StreamTransport(asyncio.Protocol):
             self._transport.abort()
 
 
-class WebSocketTransport:
-    """A WebSocket with the subprotocol `mqtt` [MQTT-6.0.0-3]; packets travel in binary messages [MQTT-6.0.0-1]."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the server is and how to get there."""
 
-    def __init__(self, socket: ClientConnection, listener: Listener) -> None:
-        self._socket = socket
-        self._listener = listener
-        self._out: list[bytes] = []
-        self._size = 0
-        self._written = asyncio.Event()
-        self._closing = False
-        self._reading = asyncio.Event()
-        self._reading.set()
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    # The local address to connect from; None lets the system choose.
+    bind_address: str | None = None
 
-    def write(self, data: bytes) -> None:
-        self._out.append(data)
-        if self._size <= HIGH_WATER_BYTES < self._size + len(data):
-            self._listener.may_write(False)
-        self._size += len(data)
-        self._written.set()
-
-    def read(self, allowed: bool) -> None:
-        if allowed:
-            self._reading.set()
-        else:
-            self._reading.clear()
-
-    async def close(self) -> None:
-        self._closing = True
-        self._written.set()
-        self._reading.set()
-        _, waiting = await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-        if waiting:
-            self.abort()
-            await asyncio.wait(self._tasks)
-
-    def abort(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self._socket.transport.abort()
-
-    async def _read(self) -> None:
-        error: Exception | None = None
-        try:
-            while True:
-                await self._reading.wait()
-                data = await self._socket.recv(decode=False)
-                self._listener.received(bytes(data))
-        except websockets.ConnectionClosed as closed:
-            error = closed if isinstance(closed, websockets.ConnectionClosedError) else None
-        finally:
-            self._closing = True
-            self._written.set()
-            self._listener.closed(error)
-
-    async def _write(self) -> None:
-        with contextlib.suppress(websockets.ConnectionClosed):
-            while True:
-                await self._written.wait()
-                self._written.clear()
-                data, self._out = b"".join(self._out), []
-                was_full, self._size = self._size > HIGH_WATER_BYTES, 0
-                if data:
-                    await self._socket.send(data)
-                if was_full:
-                    self._listener.may_write(True)
-                if self._closing and not self._out:
-                    break
-        await self._socket.close()
+    @property
+    def local(self) -> tuple[str, int] | None:
+        return (self.bind_address, 0) if self.bind_address else None
 
 
-async def open_stream(listener: Listener, host: str, port: int, tls: ssl.SSLContext | None) -> Transport:
+async def open_stream(listener: Listener, place: Place) -> Transport:
     loop = asyncio.get_running_loop()
-    _, transport = await loop.create_connection(lambda: StreamTransport(listener), host, port, ssl=tls)
-    return transport
-
-
-async def open_websocket(listener: Listener, host: str, port: int, tls: ssl.SSLContext | None, path: str) -> Transport:
-    name = f"[{host}]" if ":" in host else host
-    uri = f"{'wss' if tls else 'ws'}://{name}:{port}/{path.lstrip('/')}"
-    # Compression and size limits are MQTT's business; a proxy of the environment must not catch a broker on loopback.
-    socket = await connect_websocket(
-        uri, ssl=tls, subprotocols=[Subprotocol("mqtt")], compression=None, max_size=None, proxy=None
+    _, transport = await loop.create_connection(
+        lambda: StreamTransport(listener), place.host, place.port, ssl=place.tls, local_addr=place.local
     )
-    return WebSocketTransport(socket, listener)
+    return transport

@@ -51,7 +51,7 @@ def test_a_place_outside_the_city_is_refused() -> None:
 
 
 @given(st.floats(35, 36), st.floats(139, 140), st.integers(1, 8))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_an_area_holds_the_places_that_lead_to_it(latitude: float, longitude: float, level: int) -> None:
     area = area_at(CITY, latitude, longitude, level)
     assert box_of(CITY, area).holds(latitude, longitude)
@@ -92,7 +92,7 @@ def test_filters_of_the_paper() -> None:
 
 
 @given(filters(), TOPICS, st.integers(1, 3))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_a_filter_touches_the_area_of_every_topic_it_matches(topic_filter: str, topic: str, level: int) -> None:
     if not matches(topic_filter, topic):
         return
@@ -104,7 +104,7 @@ def test_a_filter_touches_the_area_of_every_topic_it_matches(topic_filter: str, 
 
 
 @given(filters(), st.integers(1, 2))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_filter_touches_no_area_without_reason(topic_filter: str, level: int) -> None:
     names = ["0", "1", "2", "3", "t", "x"]
     topics = ["/".join(path) for size in range(1, 6) for path in product(names[: 6 if size < 4 else 5], repeat=size)]
@@ -161,7 +161,7 @@ SPAN = st.tuples(st.integers(0, 15), st.integers(0, 15)).map(lambda pair: (min(p
 
 
 @given(SPAN, SPAN, st.integers(3, 4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_cover_is_exact_and_no_larger_than_the_quadtree(x: tuple[int, int], y: tuple[int, int], level: int) -> None:
     side = 1 << level
     west, east, north, south = (min(value, side - 1) for value in (*x, *y))

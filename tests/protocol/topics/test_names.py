@@ -149,6 +149,6 @@ def as_expression(filter: str) -> str:
 
 
 @given(filter=FILTERS, topic=TOPICS)
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_matching_against_a_regular_expression(filter: str, topic: str) -> None:
     assert matches(filter, topic) == (re.fullmatch(as_expression(filter), topic, re.DOTALL) is not None)

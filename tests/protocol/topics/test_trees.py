@@ -15,7 +15,7 @@ MESSAGES = st.lists(st.tuples(st.booleans(), TOPICS.filter(bool)), max_size=25)
 
 
 @given(changes=CHANGES, topics=st.lists(TOPICS, max_size=8))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_filter_tree_against_a_linear_scan(changes: list[tuple[bool, str, int]], topics: list[str]) -> None:
     tree: FilterTree[int, int] = FilterTree()
     twin: dict[tuple[str, int], int] = {}
@@ -35,7 +35,7 @@ def test_filter_tree_against_a_linear_scan(changes: list[tuple[bool, str, int]],
 
 
 @given(changes=MESSAGES, filters=st.lists(FILTERS | TOPICS, max_size=8))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_retained_tree_against_a_linear_scan(changes: list[tuple[bool, str]], filters: list[str]) -> None:
     tree: RetainedTree[int] = RetainedTree()
     twin: dict[str, int] = {}

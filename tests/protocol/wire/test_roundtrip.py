@@ -17,7 +17,7 @@ BOTH_SIDES = [(version, server) for version in (MQTT31, MQTT311, MQTT5) for serv
 
 @pytest.mark.parametrize(("version", "server"), BOTH_SIDES)
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_packet_survives_the_wire(version: int, server: bool, data: st.DataObject) -> None:
     packet = data.draw(packets(version, server))
     raw = encode(packet, version)
@@ -26,7 +26,7 @@ def test_every_packet_survives_the_wire(version: int, server: bool, data: st.Dat
 
 
 @given(version=VERSIONS, server=st.booleans(), data=st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_cut_of_a_stream_gives_the_same_packets(version: int, server: bool, data: st.DataObject) -> None:
     sent = data.draw(st.lists(packets(version, server), min_size=1, max_size=4))
     raw = b"".join(encode(packet, version) for packet in sent)
@@ -60,13 +60,13 @@ def only_documented_errors(first_byte: int, body: bytes, version: int, server: b
 
 
 @given(first_byte=st.integers(0, 255), body=st.binary(max_size=60), version=VERSIONS, server=st.booleans())
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_random_bytes_give_only_documented_errors(first_byte: int, body: bytes, version: int, server: bool) -> None:
     only_documented_errors(first_byte, body, version, server)
 
 
 @given(version=VERSIONS, server=st.booleans(), data=st.data())
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_mutated_packets_give_only_documented_errors(version: int, server: bool, data: st.DataObject) -> None:
     raw = bytearray(encode(data.draw(packets(version, server)), version))
     for _ in range(data.draw(st.integers(1, 3))):

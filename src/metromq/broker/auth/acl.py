@@ -100,14 +100,15 @@ class Access:
     def reads(self, topic_filter: str) -> Literal["all", "some", "none"]:
         """How much of what a filter (without `$share/...`) matches may be read; only "some" needs `may_read` later."""
         own, patterns = self._own, self._patterns
+        if own.denied.covers(topic_filter):
+            return "none"
         if not own.denied.meets(topic_filter):
             if own.readable.covers(topic_filter):
                 return "all"
             if self._usable and not patterns.denied.meets(topic_filter) and patterns.readable.covers(topic_filter):
                 return "all"
-        if own.readable.meets(topic_filter) or (self._usable and patterns.readable.meets(topic_filter)):
-            return "some"
-        return "none"
+        by_pattern = self._usable and patterns.readable.meets(topic_filter) and not patterns.denied.covers(topic_filter)
+        return "some" if by_pattern or own.readable.meets(topic_filter) else "none"
 
     def _allowed(self, topic: str, own: TopicSet, pattern: TopicSet) -> bool:
         if topic in self._own.denied:

@@ -16,6 +16,7 @@ GAP: Final = 63  # written when damage was accepted: the next message has the of
 LAST_KIND: Final = 63
 MAX_BODY_BYTES: Final = 1 << 29  # the largest MQTT packet has 2^28 bytes; the rest is room for targets
 HEAD_BYTES: Final = 11
+GAP_BYTES: Final = HEAD_BYTES + 8
 
 MAGIC: Final = b"MetroMQ\x00"
 VERSION: Final = 1

@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, final
 
-from metromq.broker.journal.codec import GAP, HEADER_BYTES, MESSAGE, encode_record
+from metromq.broker.journal.codec import GAP, MESSAGE, encode_record
+from metromq.broker.journal.index import remove_index, save_index
 from metromq.broker.journal.recovery import Recovered, create_segment, recover
 from metromq.broker.journal.segment import Segment
 from metromq.broker.journal.shelf import Shelf
@@ -40,13 +41,13 @@ class Journal:
         self._lock_fd = lock_fd
         self._segment_bytes = segment_bytes
         self._min_free_bytes = min_free_bytes
-        self._shelf = Shelf(str(directory))
+        self._shelf = Shelf(str(directory), True)
         for segment in found.segments:
             self._shelf.add(segment)
         self._current: Segment = found.segments[-1]
         self._salt = self._current.salt
         self._fd = os.open(self._current.path, os.O_WRONLY | os.O_CLOEXEC)
-        self._snapshot: Position | None = found.snapshot
+        self._replay_from = found.replay_from()
         self._state: bytes | None = found.state
         self._snapshot_numbers: list[int] = found.snapshot_numbers
 
@@ -180,7 +181,10 @@ class Journal:
             self._free_bytes = status.f_bavail * status.f_frsize
             self._room_calls = 0
             self._room_bytes = 0
-        return self._free_bytes - self._room_bytes - self._buffered_bytes < self._min_free_bytes
+        if self._free_bytes - self._room_bytes - self._buffered_bytes >= self._min_free_bytes:
+            return False
+        self._room_calls = ROOM_CALLS  # while it is full every call looks again
+        return True
 
     def close(self) -> None:
         """Flush, sync and give the directory free; closing twice is allowed."""
@@ -191,11 +195,17 @@ class Journal:
                 self.flush()
                 self.sync()
         finally:
-            with self._sync_lock:
-                self._closed = True
-                for fd in [*self._retired, self._fd, self._lock_fd]:
-                    os.close(fd)
-                self._shelf.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the directory free without writing the buffer, as the end of the process would."""
+        with self._sync_lock:
+            if self._closed:
+                return
+            self._closed = True
+            for fd in [*self._retired, self._fd, self._lock_fd]:
+                os.close(fd)
+            self._shelf.close()
 
     def _undo(self, written: int, error: OSError) -> None:
         """Keep the whole records of a write that broke off, cut the rest, take back what is not in the file."""
@@ -238,6 +248,7 @@ class Journal:
             self._retired.append(self._fd)
             self._fd = fd
             self._directory_changed = True
+        save_index(self._current)
         self._shelf.add(segment)
         self._current = segment
         self._salt = segment.salt
@@ -279,10 +290,7 @@ class Journal:
 
     def replay(self) -> tuple[bytes | None, Iterator[tuple[int, int, bytes]]]:
         """The newest whole snapshot, and (kind, offset or -1, body) of every record after it."""
-        start = self._snapshot
-        if start is None:
-            first = self._shelf.segments[0]
-            start = Position(first.number, HEADER_BYTES, first.base)
+        start = self._replay_from
         return self._state, self._shelf.records(start.number, start.byte, start.next_offset)
 
     # Snapshots and retention
@@ -320,6 +328,7 @@ class Journal:
             if size <= keep_bytes and oldest.modified >= now - keep_seconds:
                 break
             self._shelf.remove_first()
+            remove_index(oldest)
             os.unlink(oldest.path)
             size -= oldest.size
             removed.append(oldest.name)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final, final
 
 from metromq.broker.journal.codec import MESSAGE
-from metromq.broker.journal.segment import Segment, list_segments, open_segment
+from metromq.broker.journal.segment import list_segments, open_segment
 from metromq.broker.journal.shelf import Shelf
 from metromq.errors import JournalDamaged, JournalError, OffsetsGone
 
@@ -17,7 +17,7 @@ class JournalReader:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._shelf = Shelf(str(directory))
+        self._shelf = Shelf(str(directory), False)
 
     def bounds(self) -> tuple[int, int]:
         """The first readable offset, and one past the last whole record; (0, 0) when there is nothing yet."""
@@ -65,37 +65,33 @@ class JournalReader:
         return found
 
     def _refresh(self) -> None:
-        shelf = self._shelf
-        names = self._list()
-        known = {segment.number: segment for segment in shelf.segments}
-        first = names[0][0] if names else 0
-        if shelf.segments and (not names or names[-1][0] < shelf.segments[-1].number):
-            self._reset()  # another journal lies in this directory now
-            known = {}
-        while shelf.segments and shelf.segments[0].number < first:
-            shelf.remove_first()
+        for _ in range(LISTINGS):
+            names = self._list()
+            self._drop_what_is_gone(names)
+            try:
+                self._take_up(names)
+                return
+            except FileNotFoundError:  # retention took a file after it was listed
+                self._reset()
+        raise JournalError(f"{self.directory}: segments vanish faster than they can be opened")
+
+    def _drop_what_is_gone(self, names: list[tuple[int, int, str]]) -> None:
+        segments = self._shelf.segments
+        if segments and (not names or names[-1][0] < segments[-1].number or segments[-1].replaced()):
+            self._reset()  # another journal lies in this directory now, or a repaired one
+        while self._shelf.segments and self._shelf.segments[0].number < names[0][0]:
+            self._shelf.remove_first()
+
+    def _take_up(self, names: list[tuple[int, int, str]]) -> None:
+        segments = self._shelf.segments
+        newest = segments[-1].number if segments else 0
+        if segments and names[-1][0] > newest:  # complete now: all of its bytes must be records
+            segments[-1].size = segments[-1].file_size()
         for number, base, name in names:
-            if number not in known:
-                segment = self._open(number, base, name)
-                if segment is not None:
-                    self._extend(segment)
-        if shelf.segments:
-            last = shelf.segments[-1]
-            last.size = last.follow(last.file_size())
-
-    def _extend(self, segment: Segment) -> None:
-        """The segment before a new one is complete: all of its bytes must be records."""
-        if self._shelf.segments:
-            last = self._shelf.segments[-1]
-            last.size = last.file_size()
-        self._shelf.add(segment)
-
-    def _open(self, number: int, base: int, name: str) -> Segment | None:
-        try:
-            return open_segment(self.directory, number, base, name)
-        except FileNotFoundError:  # retention took it after it was listed; those after it are still there
-            self._reset()
-            return None
+            if number > newest:
+                self._shelf.add(open_segment(self.directory, number, base, name))
+        if segments:
+            segments[-1].size = segments[-1].follow(segments[-1].file_size())
 
     def _list(self) -> list[tuple[int, int, str]]:
         for _ in range(LISTINGS):
@@ -109,4 +105,4 @@ class JournalReader:
 
     def _reset(self) -> None:
         self._shelf.close()
-        self._shelf = Shelf(str(self.directory))
+        self._shelf = Shelf(str(self.directory), False)

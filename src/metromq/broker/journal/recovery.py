@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from metromq.broker.journal.codec import HEAD_BYTES, HEADER_BYTES, encode_gap, encode_header, find_record
+from metromq.broker.journal.codec import GAP_BYTES, HEAD_BYTES, HEADER_BYTES, encode_gap, encode_header, find_record
+from metromq.broker.journal.index import remove_index
 from metromq.broker.journal.segment import Segment, list_segments, open_segment, segment_name
 from metromq.broker.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
 from metromq.errors import JournalDamaged, JournalError
@@ -24,6 +25,16 @@ class Recovered:
         self.damage: list[str] = []
         self.cut_bytes = 0
 
+    def replay_from(self) -> Position:
+        """Where replay starts: at the snapshot, or after the gap that took the snapshot's place in its segment."""
+        start, first = self.snapshot, self.segments[0]
+        if start is None or start.number < first.number:
+            return Position(first.number, HEADER_BYTES, first.base)
+        segment = self.segments[start.number - first.number]
+        if segment.resume >= 0 and start.byte > segment.size - GAP_BYTES:
+            return Position(segment.number + 1, HEADER_BYTES, segment.resume)
+        return start
+
 
 def recover(directory: Path, accept_damage: bool) -> Recovered:
     found = Recovered()
@@ -32,7 +43,7 @@ def recover(directory: Path, accept_damage: bool) -> Recovered:
     _load_snapshot(directory, found)
     names = list_segments(directory)
     if names:
-        _drop_unborn_segment(directory, names)
+        _drop_unborn_segment(directory, names, found)
         _check_first(directory, names, found, accept_damage)
     for index, (number, base, name) in enumerate(names):
         following = names[index + 1] if index + 1 < len(names) else None
@@ -40,7 +51,8 @@ def recover(directory: Path, accept_damage: bool) -> Recovered:
         found.segments.append(segment)
         must_walk = accept_damage or found.snapshot is None or number >= found.snapshot.number
         if must_walk or following is None:
-            _check_records(directory, segment, following, found, accept_damage)
+            _check_records(segment, following, found, accept_damage)
+            segment.close()
         if following is not None and following[0] != number + 1:
             _check_missing(directory, segment, following, found, accept_damage)
     _check_end(directory, found, accept_damage)
@@ -80,12 +92,15 @@ def _load_snapshot(directory: Path, found: Recovered) -> None:
             found.snapshot, found.state = snapshot
 
 
-def _drop_unborn_segment(directory: Path, names: list[tuple[int, int, str]]) -> None:
+def _drop_unborn_segment(directory: Path, names: list[tuple[int, int, str]], found: Recovered) -> None:
     """After a power cut the newest segment can exist with none of its bytes: nothing in it was ever durable."""
-    path = directory / names[-1][2]
+    number, _, name = names[-1]
+    path = directory / name
     with open(path, "rb") as file:
-        head = file.read(HEADER_BYTES)
-    if len(names) > 1 and not head.strip(b"\x00") and not path.read_bytes().strip(b"\x00"):
+        if len(names) == 1 or file.read(HEADER_BYTES).strip(b"\x00") or file.read().strip(b"\x00"):
+            return
+    if found.snapshot is None or found.snapshot.number < number:
+        found.cut_bytes += path.stat().st_size
         path.unlink()
         names.pop()
 
@@ -94,10 +109,26 @@ def _check_first(directory: Path, names: list[tuple[int, int, str]], found: Reco
     """Retention removes the oldest segments, but only those that a snapshot stands for."""
     number, base, name = names[0]
     needed = 1 if found.snapshot is None else found.snapshot.number
-    if number > needed:
-        what = "and no whole snapshot stands for them" if found.snapshot is None else "though the snapshot needs them"
-        problem = f"segments {needed} to {number - 1} before it are missing {what}; offsets before {base} are lost"
-        _report(JournalDamaged(str(directory / name), 0, problem), found, accept)
+    if number <= needed or _is_only_gap(directory, number, base, name):
+        return
+    what = "and no whole snapshot stands for them" if found.snapshot is None else "though the snapshot needs them"
+    problem = f"segments {needed} to {number - 1} before it are missing {what}; offsets before {base} are lost"
+    _report(JournalDamaged(str(directory / name), 0, problem), found, accept)
+    marker = create_segment(directory, number - 1, base, base)  # says to the next start that this was accepted
+    sync_directory(directory)
+    names.insert(0, (marker.number, base, marker.name))
+
+
+def _is_only_gap(directory: Path, number: int, base: int, name: str) -> bool:
+    if (directory / name).stat().st_size != HEADER_BYTES + GAP_BYTES:
+        return False
+    try:
+        segment = open_segment(directory, number, base, name)
+    except JournalDamaged:
+        return False
+    segment.follow(segment.size)
+    segment.close()
+    return segment.resume >= 0
 
 
 def _load_segment(
@@ -122,9 +153,7 @@ def _load_segment(
         return segment
 
 
-def _check_records(
-    directory: Path, segment: Segment, following: tuple[int, int, str] | None, found: Recovered, accept: bool
-) -> None:
+def _check_records(segment: Segment, following: tuple[int, int, str] | None, found: Recovered, accept: bool) -> None:
     size = segment.file_size()
     stop = segment.follow(size)
     segment.size = stop
@@ -137,12 +166,18 @@ def _check_records(
         return
     tail = os.pread(segment.handle(), size - stop, stop)
     after = find_record(tail, 1, segment.salt)
-    if following is None and after < 0:
+    snapshot = found.snapshot
+    in_snapshot = snapshot is not None and (segment.number, stop) < (snapshot.number, snapshot.byte)
+    if following is None and after < 0 and not in_snapshot:
         os.truncate(segment.path, stop)
-        found.cut_bytes = size - stop
+        found.cut_bytes += size - stop
         return
     resume = following[1] if following else segment.end_offset + len(tail) // HEAD_BYTES + 1
-    more = f"whole records follow at byte {stop + after}" if after >= 0 else "newer segments follow"
+    if following is None and snapshot is not None:
+        resume = max(resume, snapshot.next_offset)
+    more = "newer segments follow" if following else "a snapshot stands for more"
+    if after >= 0:
+        more = f"whole records follow at byte {stop + after}"
     problem = f"no valid record, but {more}; offsets {segment.end_offset} to {resume - 1} are lost"
     if resume == segment.end_offset:
         problem = f"no valid record, but {more}; no message is lost, but changes of sessions may be"
@@ -171,9 +206,10 @@ def _check_end(directory: Path, found: Recovered, accept: bool) -> None:
     if snapshot is None:
         return
     last = found.segments[-1] if found.segments else None
-    if last is not None and (last.number, last.size) >= (snapshot.number, snapshot.byte):
-        return
-    if last is not None and found.damage and last.number == snapshot.number and last.resume >= snapshot.next_offset:
+    if last is not None and (
+        last.number > snapshot.number
+        or (last.number == snapshot.number and (last.size >= snapshot.byte or last.resume >= snapshot.next_offset))
+    ):
         return
     end = last.end_offset if last is not None else 0
     path = last.path if last is not None else str(directory)
@@ -183,11 +219,13 @@ def _check_end(directory: Path, found: Recovered, accept: bool) -> None:
     )
     _report(JournalDamaged(path, last.size if last is not None else 0, problem), found, accept)
     if last is None:
-        found.segments.append(create_segment(directory, snapshot.number, snapshot.next_offset))
+        base = snapshot.next_offset
+        found.segments.append(create_segment(directory, snapshot.number, base, base))
     else:
-        _close_gap(last, max(end, snapshot.next_offset))
+        base = max(end, snapshot.next_offset)
+        _close_gap(last, base)
         for number in range(last.number + 1, snapshot.number + 1):
-            found.segments.append(create_segment(directory, number, last.end_offset))
+            found.segments.append(create_segment(directory, number, base, base))
     sync_directory(directory)
 
 
@@ -199,6 +237,9 @@ def _report(error: JournalDamaged, found: Recovered, accept: bool) -> None:
 
 def _close_gap(segment: Segment, resume: int) -> None:
     """Keep the whole records, say in a GAP record where offsets go on, and set the damaged file aside."""
+    remove_index(segment)
+    if segment.resume >= 0:
+        segment.size -= GAP_BYTES
     path = Path(segment.path)
     temporary = path.with_name(path.name + ".tmp")
     with open(path, "rb") as source, open(temporary, "wb") as target:
@@ -212,10 +253,9 @@ def _close_gap(segment: Segment, resume: int) -> None:
     os.rename(temporary, path)
     sync_directory(path.parent)
     segment.close()
+    segment.size += GAP_BYTES
     segment.walked = segment.size
-    segment.size = segment.file_size()
     segment.resume = resume
-    segment.walked = segment.size
 
 
 def _set_aside(path: Path) -> None:

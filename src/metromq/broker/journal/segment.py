@@ -73,6 +73,13 @@ class Segment:
     def file_size(self) -> int:
         return os.fstat(self.handle()).st_size
 
+    def replaced(self) -> bool:
+        """Whether the name stands for another file than the one that is open."""
+        try:
+            return self._fd >= 0 and os.stat(self.path).st_ino != os.fstat(self._fd).st_ino
+        except FileNotFoundError:
+            return True
+
     @property
     def end_offset(self) -> int:
         """The offset after the last message that was walked."""
@@ -116,7 +123,7 @@ class Segment:
 class Cursor:
     """Reads whole records of one segment, block by block; blocks grow while the reader goes on."""
 
-    def __init__(self, segment: Segment, position: int, block: int = BLOCK_BYTES >> 6) -> None:
+    def __init__(self, segment: Segment, position: int, block: int = BLOCK_BYTES >> 7) -> None:
         self.segment = segment
         self.position = position
         self._block = block

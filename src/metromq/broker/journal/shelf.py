@@ -13,6 +13,7 @@ from metromq.broker.journal.codec import (
     peek_record,
     record_body,
 )
+from metromq.broker.journal.index import load_index, save_index
 from metromq.broker.journal.segment import Cursor, Segment
 from metromq.errors import JournalDamaged, OffsetsGone
 
@@ -24,8 +25,9 @@ OPEN_FILES: Final = 64  # segments whose file stays open for reading
 class Shelf:
     """Segments by number without holes. Bytes before a segment's `size` are records; its index is made when needed."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, saves_indexes: bool) -> None:
         self.directory = directory
+        self._saves_indexes = saves_indexes  # only the writer changes the directory
         self.segments: list[Segment] = []
         self._numbers: list[int] = []
         self._bases: list[int] = []
@@ -100,6 +102,7 @@ class Shelf:
     def _records(self, segment: Segment, position: int, current: int, start: int) -> Iterator[tuple[int, int, bytes]]:
         started = start < 0
         while True:
+            self._touch(segment)
             cursor = Cursor(segment, position)
             while True:
                 records = cursor.batch(segment.size)
@@ -137,22 +140,32 @@ class Shelf:
         segment = self.segments[bisect_right(self._bases, offset) - 1]
         if segment is self._hint_segment and offset == self._hint_offset:
             return segment, self._hint_position, offset
-        if segment not in self._opened:
-            self._opened.append(segment)
-            if len(self._opened) > OPEN_FILES:
-                self._opened.pop(0).close()
+        self._touch(segment)
         if segment.walked < segment.size:
             self._index(segment)
         position, ordinal = segment.locate(offset - segment.base)
         return segment, position, segment.base + ordinal
 
+    def _touch(self, segment: Segment) -> None:
+        """Bound the open files; one that was closed opens again when it is read."""
+        if segment not in self._opened:
+            self._opened.append(segment)
+            if len(self._opened) > OPEN_FILES:
+                self._opened.pop(0).close()
+
     def _index(self, segment: Segment) -> None:
         """Segments older than the snapshot are looked into when they are first read."""
+        following = self._after(segment)
+        if following is not None and load_index(segment):
+            return
         if segment.follow(segment.size) < segment.size:
             raise JournalDamaged(segment.path, segment.walked, "no valid record")
-        following = self._after(segment)
-        if following is not None and following.base != segment.end_offset:
+        if following is None:
+            return
+        if following.base != segment.end_offset:
             raise JournalDamaged(segment.path, segment.size, _short(segment.end_offset, following.base))
+        if self._saves_indexes:
+            save_index(segment)
 
     def _hint(self, segment: Segment, offset: int, position: int) -> None:
         self._hint_segment = segment

@@ -25,7 +25,8 @@ class Change:
 class TopicTable:
     def __init__(self, homes: Mapping[str, str]) -> None:
         self.homes = homes
-        self._entries = {area: TableEntry(area, home, 0) for area, home in homes.items()}
+        self._entries = {area: TableEntry(area, homes[area], 0) for area in sorted(homes)}
+        self._digest = -1  # not counted yet
 
     def owner(self, area: str) -> str:
         """The responsible broker, or the empty string where nobody is at home."""
@@ -39,15 +40,16 @@ class TopicTable:
         return self._entries[area].epoch
 
     def entries(self) -> tuple[TableEntry, ...]:
-        return tuple(self._entries[area] for area in sorted(self._entries))
+        return tuple(self._entries.values())
 
     def owned_by(self, broker: str) -> tuple[str, ...]:
-        return tuple(area for area, entry in sorted(self._entries.items()) if entry.owner == broker)
+        return tuple(area for area, entry in self._entries.items() if entry.owner == broker)
 
     def claim(self, area: str, broker: str) -> Change:
         before = self._entries[area]
         after = TableEntry(area, broker, before.epoch + 1)
         self._entries[area] = after
+        self._digest = -1
         return Change(before, after)
 
     def merge(self, entries: Iterable[TableEntry]) -> tuple[Change, ...]:
@@ -57,10 +59,13 @@ class TopicTable:
             before = self._entries.get(entry.area)
             if before is not None and (entry.epoch, entry.owner) > (before.epoch, before.owner):
                 self._entries[entry.area] = entry
+                self._digest = -1
                 changes.append(Change(before, entry))
         return tuple(changes)
 
     def digest(self) -> int:
         """Equal tables have equal digests."""
-        text = "".join(f"{entry.area} {entry.owner} {entry.epoch}\n" for entry in self.entries())
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+        if self._digest < 0:
+            text = "".join(f"{entry.area} {entry.owner} {entry.epoch}\n" for entry in self.entries())
+            self._digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+        return self._digest

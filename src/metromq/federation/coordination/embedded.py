@@ -37,7 +37,8 @@ class EmbeddedCoordinator:
         self._incarnation = incarnation
         self._count = 0
         self._clients = 0
-        self._cluster = city.cluster_of(name)
+        cluster = city.cluster_of(name)
+        self._near = {other for other in city.names if cluster and city.cluster_of(other) == cluster}
         self._interval_us = city.membership.hello_interval_ms * 1000
         # Everybody counts as just heard at the start: a broker that starts first must not claim the whole city.
         self._members = {other: _Member(0, 0, 0, now_us) for other in city.names if other != name}
@@ -49,7 +50,7 @@ class EmbeddedCoordinator:
         """The members to greet now; the host sends each of them a hello."""
         found: list[str] = []
         for other, member in self._members.items():
-            every = self._interval_us if self._is_near(other) else self._interval_us * self._city.membership.far_factor
+            every = self._interval_us if other in self._near else self._interval_us * self._city.membership.far_factor
             if now_us - member.greeted_us >= every:
                 member.greeted_us = now_us
                 found.append(other)
@@ -81,7 +82,7 @@ class EmbeddedCoordinator:
         if member is None:
             return False
         patience = self._interval_us * self._city.membership.missed_hellos
-        if not self._is_near(broker):
+        if broker not in self._near:
             patience *= self._city.membership.far_factor
         return now_us - member.heard_us < patience
 
@@ -125,6 +126,3 @@ class EmbeddedCoordinator:
 
     def _load(self, broker: str) -> int:
         return self._clients if broker == self._name else self._members[broker].clients
-
-    def _is_near(self, broker: str) -> bool:
-        return bool(self._cluster) and self._city.cluster_of(broker) == self._cluster

@@ -49,7 +49,8 @@ class LinkMessage:
         self.shares_done = shares_done  # shared subscriptions that someone else has served
 
 
-def encode_batch(entries: list[LinkMessage], now_us: int) -> bytes:
+def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") -> bytes:
+    """A message without an origin is our own: it has `own_name`, and its offset in our journal."""
     names: dict[str, int] = {}
     parts: list[bytes] = [b""]
     for entry in entries:
@@ -67,9 +68,9 @@ def encode_batch(entries: list[LinkMessage], now_us: int) -> bytes:
             _ENTRY.pack(
                 flags,
                 entry.stage,
-                _number(names, message.origin),
+                _number(names, message.origin or own_name),
                 entry.sequence,
-                message.origin_offset,
+                message.origin_offset if message.origin else message.offset,
                 message.time_us,
                 len(topic),
                 len(publisher),

@@ -13,10 +13,11 @@ messages of a peer after a restart are looked up too.
 from array import array
 from typing import Final, final
 
-from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
+from metromq.federation.links.codec import Reader, Writer
 from metromq.federation.stages import FINAL
 
-REMEMBERED: Final = 262_144  # ids per origin; a copy that comes later than this many others is not recognised
+REMEMBERED: Final = 65_536  # ids per origin; a copy that comes later than this many others is not recognised
 DROP: Final = 0
 DELIVER: Final = 1  # to the own subscribers
 DISTRIBUTE: Final = 2  # to peers
@@ -41,6 +42,14 @@ class _Ring:
 
     def holds(self, number: int) -> bool:
         return number in self._ids
+
+    def dump(self) -> bytes:
+        return (self._ids[self._next :] + self._ids[: self._next]).tobytes()
+
+    def load(self, data: bytes) -> None:
+        self._ids = array("q")
+        self._ids.frombytes(data)
+        self._next = 0
 
 
 @final
@@ -111,6 +120,8 @@ class Inbox:
         if entry.sequence <= self._cursors.get(sender, -1):
             return DROP
         self._cursors[sender] = entry.sequence
+        if entry.flags & SYNC:  # judged by the version of what is retained, not by what was received
+            return uses
         marked = bool(entry.flags & CHECK)
         memory = self._memory(message.origin)
         for use in _USES:
@@ -121,6 +132,39 @@ class Inbox:
             else:
                 memory.add(use, message.origin_offset, marked)
         return uses
+
+    def journal_number(self, sender: str) -> int:
+        return self._incarnations.get(sender, 0)
+
+    def dump(self) -> bytes:
+        """Everything, for a snapshot."""
+        out = Writer()
+        out.number(len(self._cursors))
+        for sender, cursor in self._cursors.items():
+            out.text(sender)
+            out.number(self._incarnations.get(sender, 0))
+            out.number(cursor + 1)
+        out.number(len(self._origins))
+        for origin, memory in self._origins.items():
+            out.text(origin)
+            for use in _USES:
+                out.blob(memory.usual[use].dump())
+                out.blob(array("q", sorted(memory.checked[use])).tobytes())
+        return out.finish()
+
+    def load(self, data: bytes) -> None:
+        reader = Reader(data)
+        for _ in range(reader.number()):
+            sender, journal, cursor = reader.text(), reader.number(), reader.number() - 1
+            self.restore_cursor(sender, journal, cursor)
+        for _ in range(reader.number()):
+            memory = self._memory(reader.text())
+            for use in _USES:
+                memory.usual[use].load(reader.blob())
+                checked = array("q")
+                checked.frombytes(reader.blob())
+                memory.checked[use].update(checked)
+        reader.finish()
 
     def settled(self, sender: str) -> None:
         """The host acknowledged a batch of the sender: from here on its cursor is sure."""

@@ -5,6 +5,7 @@ rebuilt after a crash. QoS 0 messages wait only as long as the link is up.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import final
 
 from metromq.federation.links.batch import LinkMessage
@@ -71,9 +72,9 @@ class Outbox:
         self._sent = 0
         self.fleeting.clear()
 
-    def take(self, stage: int, wanted: set[int] | None = None) -> list[LinkMessage]:
-        """Removes and returns what waits at a stage (with these sequences only); only while the link is down."""
-        taken = [e for e in self.waiting if e.stage == stage and (wanted is None or e.sequence in wanted)]
+    def take(self, chosen: Callable[[LinkMessage], bool]) -> list[LinkMessage]:
+        """Removes and returns what waits and is chosen; only while the link is down."""
+        taken = [entry for entry in self.waiting if chosen(entry)]
         gone = {entry.sequence for entry in taken}
         self.waiting = deque(entry for entry in self.waiting if entry.sequence not in gone)
         return taken

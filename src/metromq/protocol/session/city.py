@@ -31,8 +31,8 @@ class Federation(RemoteCheck):
         """The peers that get a copy of a message that is being published here."""
         return []
 
-    def subscribed(self, filter: str, share: str) -> None:
-        """The first subscription to this filter (in this share group) was made here."""
+    def subscribed(self, filter: str, share: str, members: int) -> None:
+        """The first subscription to a filter was made here, or a share group has another number of members."""
 
     def unsubscribed(self, filter: str, share: str) -> None:
         """The last one is gone."""

@@ -68,19 +68,24 @@ class Commitment(Delivery):
         while self.pending and self.pending[-1].position > position:
             lost.append(self.pending.pop())
         for one in lost:  # the newest first
+            if one.offset >= 0:
+                self.newest_offset = one.offset - 1
             for session in one.sessions:
-                _undo(session)
+                _undo(session, one.offset)
+        self.position = position
+        for one in reversed(lost):  # acknowledgements keep their order [MQTT-4.6.0-2]
             if one.waiter is not None:
                 one.waiter.failed()
-        self.position = position
 
 
-def _undo(session: Session) -> None:
-    """Takes back the newest entry: its message was not written."""
-    if session.spilled:
+def _undo(session: Session, offset: int) -> None:
+    """Takes back the newest entry, whose message was not written; entries of other messages stay."""
+    if session.spilled and session.spill_offset <= offset:
         session.spilled -= 1
+        if not session.spilled:
+            session.spilled_bytes = 0
         session.sequence -= 1
-    elif session.queue:
+    elif session.queue and session.queue.last().offset == offset:
         entry = session.queue.pop()
         if entry.message is not None:
             session.queued_bytes -= len(entry.message.payload) + ENTRY_BYTES

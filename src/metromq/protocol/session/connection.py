@@ -18,6 +18,7 @@ from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNECT,
+    DISCONNECT,
     MQTT5,
     PUBACK,
     PUBLISH,
@@ -125,6 +126,8 @@ class Connection(Incoming):
                 start += 1
                 length |= (byte & 127) << shift
                 if byte < 128:
+                    if byte == 0 and shift:
+                        raise MalformedPacket("the remaining length is not in its shortest form [MQTT-1.5.5-1]")
                     break
                 shift += 7
                 if shift > 21:
@@ -138,10 +141,18 @@ class Connection(Incoming):
                 self._keep(data, position, stop - end)
                 return
             first = data[position]
-            if first == 0x30 and self.fast:
-                forwarded = self._forward(data, position, start, stop, end)
-                if forwarded:
-                    position = forwarded
+            if self.fast:
+                if first == 0x30:
+                    forwarded = self._forward(data, position, start, stop, end)
+                    if forwarded:
+                        position = forwarded
+                        continue
+                elif (first == 0x32 and self._publish_known(data, start, stop)) or (
+                    first == 0x40 and length == 2 and self._confirmed(data, start)
+                ):
+                    position = stop
+                    if self.closing:
+                        return
                     continue
             self.hub.counters.packets_received += 1
             self._packet(first, data[start:stop])
@@ -163,7 +174,7 @@ class Connection(Incoming):
         """Forwards a run of QoS 0 packets unparsed; returns where it ended, 0: this one takes the long way."""
         topic_end = start + 2 + ((data[start] << 8) | data[start + 1]) if stop - start >= 2 else stop + 1
         newer = self.version == MQTT5
-        if topic_end > stop or topic_end == start + 2:
+        if topic_end > stop or topic_end == start + 2 or data[start + 2] == 0x24:  # `$` topics may be reserved
             return 0
         body = topic_end
         if newer:
@@ -190,34 +201,41 @@ class Connection(Incoming):
         """Gives one run of packets to everyone on the route."""
         counters = self.hub.counters
         count = len(run) // size
-        payload_bytes = len(run) - count * topic_end
+        newer = self.version == MQTT5
+        payload_bytes = len(run) - count * (topic_end + 1 if newer else topic_end)
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += payload_bytes
-        route.publications += count
-        route.bytes += payload_bytes
-        newer = self.version == MQTT5
         other = b""
         sent = 0
         for target in route.targets:
             outlet = target.session.outlet
             if outlet is None:
                 continue
-            if outlet.stalled or outlet.waiting_bytes >= outlet.hard_limit_bytes or size + 1 > outlet.max_packet_bytes:
+            if (outlet.version == MQTT5) == newer:
+                data = run
+            else:
+                if not other:
+                    other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
+                data = other
+            if (
+                outlet.stalled
+                or outlet.waiting_bytes >= outlet.hard_limit_bytes
+                or len(data) > outlet.max_packet_bytes * count  # [MQTT-3.1.2-25]
+            ):
                 outlet.room()
                 outlet.dropped += count
                 counters.dropped += count
                 continue
-            if (outlet.version == MQTT5) == newer:
-                outlet.write(run)
-            else:
-                if not other:
-                    other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
-                outlet.write(other)
+            outlet.write(data)
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
                 self.slow_target = outlet
             sent += count
-        route.deliveries += sent
+        census = self.hub.census
+        if census is not None:
+            topic_count = census.of(route.topic)
+            topic_count.published(self.client_id(), count, payload_bytes)
+            topic_count.delivered(sent // count, 0, count, payload_bytes)
         counters.messages_sent += sent
         counters.publish_bytes_sent += sent * (payload_bytes // count)
 
@@ -236,6 +254,9 @@ class Connection(Incoming):
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._publish(packet)
+            if self.hub.slow_outlet is not None:
+                self.slow_target = self.hub.slow_outlet
+                self.hub.slow_outlet = None
         elif isinstance(packet, Ack):
             self._ack(packet)
         elif isinstance(packet, Pingreq):
@@ -270,6 +291,8 @@ class Connection(Incoming):
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
             self.on_connect(packet)
+        elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
+            self.shut("the client gave up authentication")
         elif kind == AUTH:
             packet = decode(first, body, MQTT5)
             assert isinstance(packet, Auth)
@@ -300,9 +323,19 @@ class Connection(Incoming):
             codes.append(code)
             if code <= 2:
                 granted.append((wanted, hub.subscribe(session, wanted, subscribe.identifier)))
-        self._answer(session, encode(Suback(subscribe.packet_id, codes, Properties()), self.version))
+        self._answer(session, self._suback(subscribe.packet_id, codes))
         for wanted, new in granted:
             hub.retained_for(session, wanted.filter, new)
+
+    def _suback(self, packet_id: int, codes: list[int]) -> bytes:
+        properties = Properties()
+        failures = sorted({code for code in codes if code >= 0x80})
+        if failures and self.version == MQTT5 and self.problem_information:  # [MQTT-3.1.2-29]
+            properties.reason_string = "; ".join([reasons.NAMES[code] for code in failures])
+            data = encode(Suback(packet_id, codes, properties), MQTT5)
+            if len(data) <= self.max_packet_bytes:  # [MQTT-3.9.2-1]
+                return data
+        return encode(Suback(packet_id, codes, Properties()), self.version)
 
     def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
         failure = 0x80
@@ -327,7 +360,9 @@ class Connection(Incoming):
         self._answer(session, encode(Unsuback(unsubscribe.packet_id, codes, Properties()), self.version))
 
     def _answer(self, session: Session, data: bytes) -> None:
-        if session.durable and self.hub.log is not None:
+        if len(data) > self.max_packet_bytes:  # [MQTT-3.1.2-24]
+            self.terminate(reasons.PACKET_TOO_LARGE, "the answer is larger than the client takes")
+        elif session.durable and self.hub.log is not None:
             self.hub.when_committed(_BytesLater(self, data))
         else:
             self.write(data)
@@ -337,11 +372,11 @@ class Connection(Incoming):
         assert session is not None
         properties = disconnect.properties
         if properties is not None and properties.session_expiry_s is not None:
-            if session.expiry_s == 0 and properties.session_expiry_s:  # [MQTT-3.1.2-23]
+            if self.asked_expiry_s == 0 and properties.session_expiry_s:  # [MQTT-3.1.2-23]
                 raise ProtocolViolation("the session expiry was 0 in CONNECT and may not be raised")
             self.hub.expiry_changed(session, properties.session_expiry_s)
         self.shut("the client said goodbye")
-        self.lost(disconnect.reason_code != reasons.DISCONNECT_WITH_WILL)
+        self.lost(disconnect.reason_code == reasons.SUCCESS)  # any other leaves the will [MQTT-3.14.4-3]
 
     def permissions_changed(self) -> None:
         self.allowed = None
@@ -350,5 +385,6 @@ class Connection(Incoming):
 
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""
+        self.hungry = False
         if self.session is not None and self.state != CLOSED:
             self.hub.pump(self.session)

@@ -1,6 +1,7 @@
 """How messages reach one session: the queue, the window of what is under way, and what the journal holds for later."""
 
 from metromq.protocol.session import records
+from metromq.protocol.session.census import Census
 from metromq.protocol.session.counters import Counters
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import Message
@@ -21,6 +22,7 @@ class Delivery:
         self.settings = settings
         self.log = log
         self.counters = Counters()
+        self.census: Census | None = None  # counts per topic, while they are recorded
         self.dirty: list[Outlet] = []
         self.now = 0.0  # monotonic seconds
         self.wall_us = 0  # microseconds since 1970
@@ -28,6 +30,17 @@ class Delivery:
         self.urgent = False  # something appended waits for an acknowledgement
         self.committed_position = 0
         self.committed_offset = -1
+        self.newest_offset = -1  # of the messages appended so far
+
+    def append_message(self, body: bytes, urgent: bool) -> int:
+        """Gives a message to the journal, which there must be; returns its offset."""
+        log = self.log
+        assert log is not None
+        self.newest_offset = log.append_message(body)
+        self.position += 1
+        if urgent:
+            self.urgent = True
+        return self.newest_offset
 
     def append(self, kind: int, body: bytes, urgent: bool = False) -> None:
         log = self.log
@@ -39,54 +52,97 @@ class Delivery:
 
     def accepts(self, session: Session, message: Message) -> bool:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
+        if session.moving is not None and self.came_already(session, message):
+            return False
         settings = self.settings
-        if session.waiting() < settings.max_queued_messages and session.queued_bytes < settings.max_queued_bytes:
+        queued_bytes = session.queued_bytes + session.spilled_bytes
+        if session.waiting() < settings.max_queued_messages and queued_bytes < settings.max_queued_bytes:
             return True
         session.dropped += 1
         self.counters.dropped += 1
         return False
 
+    def came_already(self, session: Session, message: Message) -> bool:
+        """While a session moves here, a message can come with it and by the usual way; the second one is left out."""
+        origin = message.origin
+        offset = message.origin_offset if origin else -1
+        if not origin or offset < 0 or session.moving is None:
+            return False
+        key = (origin, offset)
+        if key in session.moving:
+            return True
+        session.moving.add(key)
+        return False
+
     def enqueue(
         self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
-        settings = self.settings
-        if (
-            self.log is not None
-            and message.offset >= 0
-            and (session.spilled or len(session.queue) >= settings.memory_entries)
-        ):
+        cost = len(message.payload) + ENTRY_BYTES
+        if self.log is not None and message.offset >= 0 and (session.spilled or self._page_full(session)):
             if not session.spilled:
                 session.spill_offset = message.offset
                 session.spill_sequence = session.sequence
             session.spilled += 1
+            session.spilled_bytes += cost
             session.sequence += 1
             return
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
-        session.queued_bytes += len(message.payload) + ENTRY_BYTES
+        session.queued_bytes += cost
 
-    def refill(self, session: Session) -> None:
-        """Takes the next page of what waits in the journal."""
+    def deliver_now(self, session: Session, message: Message) -> None:
+        """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
+        outlet = session.outlet
+        if (
+            outlet is not None
+            and len(session.inflight) < session.window
+            and not session.behind()
+            and not outlet.closing
+            and not outlet.is_link
+            and outlet.waiting_bytes <= outlet.soft_limit_bytes
+            and session.moving is None
+            and packet_id_of(session.sequence + 1) not in session.inflight
+        ):
+            entry = Entry(-1, 1, (), session.next_packet_id(), message)
+            if self.send(outlet, message, entry):
+                session.inflight[entry.packet_id] = entry
+        elif self.accepts(session, message):
+            self.enqueue(session, message, 1, ())
+            self.pump(session)
+
+    def _page_full(self, session: Session) -> bool:
+        """Whether the session holds as much in memory as it may; the rest waits in the journal."""
+        settings = self.settings
+        return len(session.queue) >= settings.memory_entries or session.queued_bytes >= settings.memory_bytes
+
+    def refill(self, session: Session, least: int = 0) -> None:
+        """Takes the next page of what waits in the journal, and at least so many entries if there are."""
         log = self.log
         assert log is not None
-        page = self.settings.memory_entries
         for kind, offset, body in log.scan(session.spill_offset):
             if kind != records.MESSAGE:
                 continue
             record = records.decode_message(body, offset)
             for target in record.targets:
                 if target.session == session.number:
-                    if len(session.queue) >= page:
-                        session.spill_offset = offset
+                    session.spill_offset = offset
+                    if least <= 0 and self._page_full(session):
                         return
+                    least -= 1
+                    session.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
                     session.spill_sequence += 1
                     packet_id = packet_id_of(session.spill_sequence)
-                    session.queue.append(
-                        Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
-                    )
-                    session.queued_bytes += len(record.message.payload) + ENTRY_BYTES
+                    entry = Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
+                    if session.doubtful:
+                        session.doubtful -= 1
+                        entry.dup = True
+                    session.queue.append(entry)
+                    cost = len(record.message.payload) + ENTRY_BYTES
+                    session.queued_bytes += cost
                     session.spilled -= 1
+                    session.spilled_bytes -= cost
                     break
             if not session.spilled:
+                session.spilled_bytes = 0
                 return
 
     def pump(self, session: Session) -> None:
@@ -102,10 +158,11 @@ class Delivery:
                 self.refill(session)
                 if not session.queue:
                     return
-            entry = session.queue[0]
+            entry = session.queue.first()
             if entry.offset > self.committed_offset or entry.packet_id in inflight or entry.state == HELD:
                 return
             if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                outlet.hungry = True
                 return
             session.queue.popleft()
             message = self.load(entry)
@@ -115,6 +172,8 @@ class Delivery:
                 outlet.write(encode_ack(PUBREL, entry.packet_id, 0, outlet.version))
             elif self.send(outlet, message, entry):
                 inflight[entry.packet_id] = entry
+            elif session.durable:  # expired or too large: done with, after a restart too
+                self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
 
     def load(self, entry: Entry) -> Message:
         message = entry.message
@@ -133,6 +192,8 @@ class Delivery:
         data = self.packet(outlet, message, qos, bool(entry.flags & 4), entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
+        if self.census is not None and not entry.dup:
+            self.census.waited(self.wall_us - message.time_us)
         entry.state = SENT
         entry.dup = True
         outlet.write(data)
@@ -154,11 +215,11 @@ class Delivery:
             expiry_s = -1
             if message.expires_at_us:
                 left_us = message.expires_at_us - self.wall_us
-                if left_us <= 0:  # [MQTT-3.3.2-5]
+                if left_us <= 0 and not dup:  # [MQTT-3.3.2-5]; a delivery that has begun goes on [MQTT-4.4.0-1]
                     self.counters.expired += 1
                     self.counters.dropped += 1
                     return None
-                expiry_s = (left_us + 999_999) // 1_000_000  # [MQTT-3.3.2-6]
+                expiry_s = max(0, (left_us + 999_999) // 1_000_000)  # [MQTT-3.3.2-6]
             alias = 0
             if outlet.alias_maximum:
                 alias = outlet.alias(message.topic)
@@ -178,7 +239,7 @@ class Delivery:
                 identifiers,
             )
         else:
-            if message.expires_at_us and message.expires_at_us <= self.wall_us:
+            if message.expires_at_us and message.expires_at_us <= self.wall_us and not dup:
                 self.counters.expired += 1
                 self.counters.dropped += 1
                 return None
@@ -209,6 +270,21 @@ class Delivery:
             self.append(records.ACKNOWLEDGED, _mark(session, packet_id))
         self.pump(session)
         return True
+
+    def load_all(self, session: Session) -> None:
+        """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
+        if session.spilled and self.log is not None:
+            self.log.flush()
+            self.refill(session, session.spilled)
+
+    def abandon(self, session: Session, entry: Entry) -> None:
+        """Someone else takes care of this message."""
+        session.inflight.pop(entry.packet_id, None)
+        if entry in session.queue:
+            session.queue.remove(entry)
+            session.queued_bytes -= len(self.load(entry).payload) + ENTRY_BYTES
+        if session.durable:
+            self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
 
     def acknowledged_through(self, session: Session, offset: int) -> None:
         """A peer has committed every message up to this offset; links are acknowledged in order."""

@@ -17,27 +17,19 @@ def to_older(run: bytes, size: int, topic_end: int, header: int) -> bytes:
 
     `topic_end` and `header` (length of the fixed header) are positions in each packet of `size` bytes.
     """
-    head = b"\x30" + varint(size - header - 1) + run[header:topic_end]
-    if len(run) == size:
-        return head + run[topic_end + 1 :]
-    parts: list[bytes] = []
-    position = 0
-    while position < len(run):
-        parts.append(head)
-        parts.append(run[position + topic_end + 1 : position + size])
-        position += size
-    return b"".join(parts)
+    head = b"\x30" + varint(size - header - 1)
+    if len(head) != header:  # the fixed header becomes shorter, too
+        head += run[header:topic_end]
+        return head + head.join([run[at + topic_end + 1 : at + size] for at in range(0, len(run), size)])
+    packets = bytearray(run)
+    del packets[topic_end::size]
+    count = len(run) // size
+    for index in range(1, header):
+        packets[index :: size - 1] = head[index : index + 1] * count
+    return bytes(packets)
 
 
 def to_newer(run: bytes, size: int, topic_end: int, header: int) -> bytes:
     """MQTT 3.1.1 packets as MQTT 5: an empty property list comes behind the topic."""
     head = b"\x30" + varint(size - header + 1) + run[header:topic_end] + b"\x00"
-    if len(run) == size:
-        return head + run[topic_end:]
-    parts: list[bytes] = []
-    position = 0
-    while position < len(run):
-        parts.append(head)
-        parts.append(run[position + topic_end : position + size])
-        position += size
-    return b"".join(parts)
+    return head + head.join([run[at + topic_end : at + size] for at in range(0, len(run), size)])

@@ -1,10 +1,10 @@
 """The first half of a connection: CONNECT, enhanced authentication, CONNACK, and how a connection ends."""
 
-from typing import Final
+from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire import reasons
@@ -15,10 +15,14 @@ NEW: Final = 0
 AUTHENTICATING: Final = 1
 OPEN: Final = 2
 CLOSED: Final = 3
-HELD_BACK: Final = 4  # accepted, but the federation still looks for the client's session elsewhere
+HELD_BACK: Final = 4  # accepted, but the session is still looked for elsewhere, or an old one is being erased
 
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
+
+# What CONNACK of 3.1.1 has a code for; other violations only close [MQTT-3.1.2-2], [MQTT-3.1.3-9].
+ANSWERED_311: Final = (reasons.UNSUPPORTED_PROTOCOL_VERSION, reasons.CLIENT_IDENTIFIER_NOT_VALID)
+RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself publishes
 
 
 class Handshake(Outlet):
@@ -40,6 +44,7 @@ class Handshake(Outlet):
         self.request: Connect | None = None  # kept while AUTH packets are exchanged
         self.auth_method: str | None = None
         self.exchange: object = None
+        self.asked_expiry_s = 0
         self.accepted: Decision | None = None  # kept while the client is held back
         self.peer_broker = ""  # the broker at the other end, when this is a link
         self.max_incoming_bytes = hub.settings.max_packet_size_bytes
@@ -63,6 +68,8 @@ class Handshake(Outlet):
         if not self.hub.may_connect():
             self.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
             return
+        if properties.maximum_packet_size:
+            self.max_packet_bytes = properties.maximum_packet_size
         self.request = connect
         self.auth_method = properties.auth_method
         self._check_will(connect.will)
@@ -88,9 +95,7 @@ class Handshake(Outlet):
     def on_auth(self, auth: Auth) -> None:
         """Goes on with an exchange, or starts a new one on an open connection [MQTT-4.12.0-1..7], [MQTT-4.12.1-1]."""
         if self.auth_method is None or auth.properties.auth_method != self.auth_method:
-            raise ProtocolViolation(
-                "AUTH with another method than CONNECT's [MQTT-4.12.0-5]", reasons.BAD_AUTHENTICATION_METHOD
-            )
+            raise ProtocolViolation("AUTH with another method than CONNECT's [MQTT-4.12.1-1]")
         data = auth.properties.auth_data or b""
         if self.state == OPEN and auth.reason_code == reasons.REAUTHENTICATE:
             decision = self.access.connect(self.peer, self.client_id(), None, None, self.auth_method, data)
@@ -115,7 +120,8 @@ class Handshake(Outlet):
             decision = Decision(reasons.NOT_AUTHORIZED, "re-authentication as another user")
         if decision.reason_code:
             if self.state == OPEN:
-                self.terminate(decision.reason_code, decision.reason)
+                known = decision.reason_code in reasons.IN_DISCONNECT_OF_SERVER
+                self.terminate(decision.reason_code if known else reasons.NOT_AUTHORIZED, decision.reason)
             else:
                 self.refuse(decision.reason_code, decision.reason)
         elif self.state == OPEN:
@@ -160,12 +166,17 @@ class Handshake(Outlet):
         connect, decision = self.request, self.accepted
         if connect is None or decision is None or self.closing:
             return
-        self.request = None
-        self.accepted = None
         client_id, assigned = connect.client_id, ""
         if not client_id:
             client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
             assigned = client_id
+        if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
+            self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
+            return
+        if self._must_wait(client_id, connect.clean_start):
+            return
+        self.request = None
+        self.accepted = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
             self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
@@ -177,6 +188,33 @@ class Handshake(Outlet):
         self._connack(connect, session, present, assigned, keepalive_s, decision)
         self.hub.resume(session)
 
+    def _must_wait(self, client_id: str, clean_start: bool) -> bool:
+        """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
+        erasing = self.hub.erasing
+        earlier = erasing.get(client_id)
+        if earlier is not None:
+            earlier.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        elif not (clean_start and self.hub.discard(client_id)):
+            return False
+        self.state = HELD_BACK
+        erasing[client_id] = self
+        self.hub.when_committed(_ProceedLater(self, client_id))
+        return True
+
+    def erased(self, client_id: str) -> None:
+        """The journal has no old session any more."""
+        if self.hub.erasing.get(client_id) is self:
+            del self.hub.erasing[client_id]
+            self.proceed()
+
+    def _may_leave(self, will: Will, client_id: str, username: str) -> bool:
+        """Whether the client could publish its will itself."""
+        if will.topic.partition("/")[0] in RESERVED:
+            return False
+        asking = Session(0, client_id)
+        asking.username = username
+        return self.access.may_publish(asking, will.topic)
+
     def _negotiate(self, connect: Connect) -> tuple[int, int, int]:
         """Session expiry, send window and keepalive from what both sides want."""
         settings = self.hub.settings
@@ -184,10 +222,9 @@ class Handshake(Outlet):
         keepalive_s = connect.keepalive_s
         if connect.version == MQTT5:
             expiry_s = properties.session_expiry_s or 0
+            self.asked_expiry_s = expiry_s
             window = properties.receive_maximum or 65535
             self.alias_maximum = properties.topic_alias_maximum or 0
-            if properties.maximum_packet_size:
-                self.max_packet_bytes = properties.maximum_packet_size
             if settings.max_keepalive_s and (keepalive_s == 0 or keepalive_s > settings.max_keepalive_s):
                 keepalive_s = settings.max_keepalive_s  # [MQTT-3.1.2-21]
         else:
@@ -216,10 +253,13 @@ class Handshake(Outlet):
             if keepalive_s != connect.keepalive_s:
                 properties.server_keepalive_s = keepalive_s
             if connect.properties.request_response_information:
-                properties.response_information = f"response/{session.client_id}"
+                properties.response_information = _response_topic(session)
             properties.auth_method = self.auth_method
             properties.auth_data = decision.data
-        self.write(encode(Connack(present, reasons.SUCCESS, properties), self.version))
+        data = encode(Connack(present, reasons.SUCCESS, properties), self.version)
+        if len(data) > self.max_packet_bytes:  # [MQTT-3.1.2-24]: nothing that may be left out makes it small enough
+            self.shut("CONNACK is larger than the client takes")
+        self.write(data)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -228,7 +268,10 @@ class Handshake(Outlet):
         properties = Properties()
         if self.version >= MQTT5 and reason and self.problem_information:
             properties.reason_string = reason
-        self.write(encode(Connack(False, reason_code, properties), self.version))
+        data = encode(Connack(False, reason_code, properties), self.version)
+        if len(data) > self.max_packet_bytes:  # [MQTT-3.2.2-19]
+            data = encode(Connack(False, reason_code, Properties()), self.version)
+        self.write(data)
         self.shut(reason)
 
     def terminate(self, reason_code: int, reason: str) -> None:
@@ -248,7 +291,7 @@ class Handshake(Outlet):
         self.hub.counters.violations += 1
         if self.state == OPEN:
             self.terminate(error.reason_code, str(error))
-        elif self.version >= MQTT5 or error.reason_code == reasons.UNSUPPORTED_PROTOCOL_VERSION:
+        elif self.version >= MQTT5 or error.reason_code in ANSWERED_311:
             self.refuse(error.reason_code, str(error))
         else:
             self.shut(str(error))
@@ -286,3 +329,25 @@ class Handshake(Outlet):
                 self.shut("no CONNECT in time")
         elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
             self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+
+
+@final
+class _ProceedLater(Waiter):
+    """CONNACK of a clean start that leaves when a crash can no longer bring back the old session."""
+
+    def __init__(self, connection: Handshake, client_id: str) -> None:
+        self.connection = connection
+        self.client_id = client_id
+
+    def committed(self) -> None:
+        self.connection.erased(self.client_id)
+
+    def failed(self) -> None:
+        self.connection.erased(self.client_id)
+
+
+def _response_topic(session: Session) -> str:
+    """A topic only this client should subscribe to; identifiers that no topic can hold stand by their number."""
+    client_id = session.client_id
+    usable = len(client_id) <= 1000 and "+" not in client_id and "#" not in client_id
+    return f"response/{client_id if usable else session.number}"

@@ -33,6 +33,7 @@ class Hub(Publishing):
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
         self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
+        self.erasing: dict[str, Outlet] = {}  # clean starts that wait until the journal has no old session
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
 
     def at(self, now: float, wall_us: int) -> None:
@@ -63,6 +64,26 @@ class Hub(Publishing):
             session.durable = self.log is not None
             self.append(records.SESSION_OPENED, store.pack_session(session))
         return session
+
+    def clients_known(self) -> int:
+        """Sessions of clients, connected or not; links to peers are none."""
+        return sum(1 for client_id in self.sessions if not client_id.startswith("$link/"))
+
+    def clients_connected(self) -> int:
+        return self.clients_known() - len(self.detached)
+
+    def adopt(self, client_id: str) -> Session:
+        """A session that comes from another broker, before its client is let in."""
+        session = self._new_session(client_id)
+        session.expiry_s = NEVER
+        session.detached_at = self.now
+        session.detached_wall_us = self.wall_us
+        self.detached[client_id] = session
+        return session
+
+    def note_session(self, session: Session) -> None:
+        if self.log is not None:
+            self._record_session(session)
 
     def attach(
         self,
@@ -96,10 +117,23 @@ class Hub(Publishing):
         if self.log is not None:
             self._record_session(session)
         self.counters.connects += 1
+        if self.census is not None:
+            self.census.connects += 1
         if len(self.connections) > self.counters.clients_maximum:
             self.counters.clients_maximum = len(self.connections)
         self.federation.connected(session, present)
         return session, present
+
+    def discard(self, client_id: str) -> bool:
+        """Ends a recorded session for a clean start [MQTT-3.1.2-4]; True: CONNACK must wait until the journal knows."""
+        session = self.sessions.get(client_id)
+        if session is None or not session.durable:
+            return False
+        if session.outlet is not None:
+            session.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            self.detach(session, False)
+        self.close(session)
+        return True
 
     def assign_client_id(self) -> str:
         """A client identifier that no session has [MQTT-3.1.3-6]."""
@@ -187,9 +221,9 @@ class Hub(Publishing):
         message.kind = KIND_WILL
         if will.expiry_s >= 0:
             message.expires_at_us = self.wall_us + will.expiry_s * 1_000_000
-        if session.durable:
-            self.append(records.SESSION_DETACHED, store.pack_detached(session))  # without its will from here on
         self.publish(message, None)
+        if session.durable:  # behind the message: a crash between the two may repeat the will but never loses it
+            self.append(records.SESSION_DETACHED, store.pack_detached(session))
 
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
@@ -213,10 +247,13 @@ class Hub(Publishing):
     def forget(self, session: Session) -> None:
         """Removes a session that the journal says is gone, without recording it again."""
         session.durable = False
+        session.will = None
         self.close(session)
 
     def rest(self, session: Session) -> None:
         """A recovered session waits for its client; its clocks go on from the moment it was left."""
+        if session.client_id.startswith("$"):
+            return  # a link has no clocks
         self.detached[session.client_id] = session
         away_s = max(0.0, (self.wall_us - session.detached_wall_us) / 1e6)
         session.detached_at = self.now - away_s
@@ -237,6 +274,10 @@ class Hub(Publishing):
         )
         new = self.routes.add(grant)
         self.counters.subscribes += 1
+        if self.census is not None:
+            count = self.census.of(filter)
+            count.opened += 1
+            count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
         if session.durable:
             self.append(records.SUBSCRIBED, store.pack_grant(grant), True)
         if new:
@@ -254,14 +295,16 @@ class Hub(Publishing):
         key = (filter, share)
         count = self.interests.get(key, 0)
         self.interests[key] = count + 1
-        if count == 0:
-            self.federation.subscribed(filter, share)
+        if count == 0 or share:
+            self.federation.subscribed(filter, share, count + 1)
 
     def unsubscribe(self, session: Session, full_filter: str) -> bool:
         if full_filter not in session.grants:
             return False
         self._drop_grant(session, full_filter)
         self.counters.unsubscribes += 1
+        if self.census is not None:
+            self.census.of(split_shared(full_filter)[1]).closed += 1
         if session.durable:
             self.append(records.UNSUBSCRIBED, Packer().u32(session.number).text(full_filter).done(), True)
         return True
@@ -274,6 +317,8 @@ class Hub(Publishing):
         count = self.interests.get(key, 0) - 1
         if count > 0:
             self.interests[key] = count
+            if grant.share:
+                self.federation.subscribed(grant.filter, grant.share, count)
         else:
             self.interests.pop(key, None)
             self.federation.unsubscribed(grant.filter, grant.share)

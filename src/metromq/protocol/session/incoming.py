@@ -1,20 +1,18 @@
 """What a client sends us: PUBLISH with its acknowledgements, and the acknowledgements of what we sent."""
 
-from typing import Final, final
+from typing import final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.handshake import Handshake
+from metromq.protocol.session.handshake import RESERVED, Handshake
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.session import RELEASED, Session
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_ack
-from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
-
-RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself publishes
+from metromq.protocol.wire.encode import encode, encode_ack
+from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 
 
 @final
@@ -80,7 +78,7 @@ class Incoming(Handshake):
             self.unacknowledged += 1
             if self.version == MQTT5 and self.unacknowledged > settings.receive_maximum:  # [MQTT-3.3.4-7]
                 raise ProtocolViolation("more messages than the receive maximum", reasons.RECEIVE_MAXIMUM_EXCEEDED)
-        refusal = self._refusal(session, topic, publish.qos)
+        refusal = self._refusal(session, topic, publish)
         if refusal:
             self._refused(publish, refusal)
             return
@@ -90,13 +88,48 @@ class Incoming(Handshake):
         if publish.expiry_s >= 0:
             message.expires_at_us = hub.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
-            session.incoming.add(publish.packet_id)
+            session.incoming[publish.packet_id] = None
             receivers = hub.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
             receivers = hub.publish(message, session)
             if publish.qos:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
+
+    def _publish_known(self, data: bytes, start: int, stop: int) -> bool:
+        """The short way of QoS 1 on a topic whose route is known; False: nothing was done, it takes the long way."""
+        body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
+        newer = self.version == MQTT5
+        if body > stop or data[start + 2] == 0x24 or (newer and (body == stop or data[body])):
+            return False
+        topic = data[start + 2 : body - 2]
+        packet_id = (data[body - 2] << 8) | data[body - 1]
+        hub = self.hub
+        settings = hub.settings
+        route = hub.routes.cache.get(topic)
+        session = self.session
+        if (
+            route is None
+            or not route.plain
+            or session is None
+            or packet_id == 0
+            or settings.max_qos == 0
+            or (newer and self.unacknowledged >= settings.receive_maximum)
+            or (self.restricted and not self._allowed(topic))
+            or (hub.log is not None and hub.log.full())
+        ):
+            return False
+        message = Message(route.topic, data[body + 1 if newer else body : stop], 1)
+        message.time_us = hub.wall_us
+        message.publisher = session.client_id
+        counters = hub.counters
+        counters.packets_received += 1
+        counters.messages_received += 1
+        counters.publish_bytes_received += len(message.payload)
+        self.unacknowledged += 1
+        receivers = hub.publish_known(route, message, session)
+        self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
+        return True
 
     def _topic(self, publish: Publish) -> str:
         """The topic name, through its alias where there is one [MQTT-3.3.2-7..12]."""
@@ -118,7 +151,7 @@ class Incoming(Handshake):
             raise ProtocolViolation("the topic has too many levels", reasons.TOPIC_NAME_INVALID)
         return topic
 
-    def _refusal(self, session: Session, topic: str, qos: int) -> int:
+    def _refusal(self, session: Session, topic: str, publish: Publish) -> int:
         """A reason not to take the message; 0: none."""
         if topic.startswith("$") and topic.partition("/")[0] in RESERVED:
             return reasons.NOT_AUTHORIZED
@@ -130,8 +163,10 @@ class Incoming(Handshake):
                 if self.allowed is None or len(self.allowed) > 1000:
                     self.allowed = set()
                 self.allowed.add(key)
-        log = self.hub.log
-        if qos and log is not None and log.full():
+        hub = self.hub
+        if publish.qos and hub.log is not None and hub.log.full():
+            return reasons.QUOTA_EXCEEDED
+        if publish.retain and publish.payload and not hub.may_retain(topic):
             return reasons.QUOTA_EXCEEDED
         return 0
 
@@ -139,12 +174,13 @@ class Incoming(Handshake):
         self.hub.counters.refused += 1
         if publish.qos == 0:
             return
+        kind = PUBACK if publish.qos == 1 else PUBREC
         if self.version == MQTT5:
-            self.acknowledge(PUBACK if publish.qos == 1 else PUBREC, publish.packet_id, reason_code)
+            self._ack_when_stored(kind, publish.packet_id, reason_code)  # in its turn [MQTT-4.6.0-2]
         elif reason_code == reasons.QUOTA_EXCEEDED:
-            self.shut("the disk is full; the client keeps its message")
+            self.shut("no room; the client keeps its message")
         else:  # older versions know no refusal: confirm and drop, as the standard allows [MQTT-3.3.5-2]
-            self.acknowledge(PUBACK if publish.qos == 1 else PUBREC, publish.packet_id, 0)
+            self._ack_when_stored(kind, publish.packet_id, 0)
 
     def _ack_when_stored(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.hub.log is None:
@@ -155,15 +191,23 @@ class Incoming(Handshake):
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.closing:
             return
-        if kind != PUBREC or reason_code >= 0x80:
+        if (kind != PUBREC or reason_code >= 0x80) and self.unacknowledged:
             self.unacknowledged -= 1
-        self.write(encode_ack(kind, packet_id, reason_code, self.version))
+        if reason_code < 0x80 or self.version != MQTT5 or not self.problem_information:  # [MQTT-3.1.2-29]
+            self.write(encode_ack(kind, packet_id, reason_code, self.version))
+            return
+        properties = Properties()
+        properties.reason_string = reasons.NAMES[reason_code]
+        data = encode(Ack(kind, packet_id, reason_code, properties), MQTT5)
+        if len(data) > self.max_packet_bytes:  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
+            data = encode_ack(kind, packet_id, reason_code, MQTT5)
+        self.write(data)
 
     def not_stored(self, kind: int, packet_id: int) -> None:
         """The journal could not take the message."""
         self.hub.counters.refused += 1
         if kind == PUBREC and self.session is not None:
-            self.session.incoming.discard(packet_id)
+            self.session.incoming.pop(packet_id, None)
         if kind == PUBCOMP:
             self.acknowledge(kind, packet_id, 0)
         elif self.version == MQTT5:
@@ -177,9 +221,16 @@ class Incoming(Handshake):
         session = self.session
         assert session is not None
         hub = self.hub
+        entry = session.inflight.get(ack.packet_id)
         if ack.kind == PUBACK or ack.kind == PUBCOMP:
-            hub.acknowledged(session, ack.packet_id)
+            if entry is not None:
+                if (entry.flags & 3 == 1) != (ack.kind == PUBACK):
+                    raise ProtocolViolation("an acknowledgement of another QoS than the message's [MQTT-4.3.2-3]")
+                if ack.kind == PUBACK or entry.state >= RELEASED:  # PUBCOMP answers PUBREL
+                    hub.acknowledged(session, ack.packet_id)
         elif ack.kind == PUBREC:
+            if entry is not None and entry.flags & 3 != 2:
+                raise ProtocolViolation("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
             if ack.reason_code >= 0x80:  # [MQTT-4.3.3-4]: no PUBREL, the message is done
                 hub.acknowledged(session, ack.packet_id)
             elif not hub.received(session, ack.packet_id):
@@ -191,12 +242,23 @@ class Incoming(Handshake):
         else:
             self._released(session, ack.packet_id)
 
+    def _confirmed(self, data: bytes, start: int) -> bool:
+        """The short way of a PUBACK for a message of QoS 1 that is under way; False: it takes the long way."""
+        packet_id = (data[start] << 8) | data[start + 1]
+        session = self.session
+        entry = None if session is None else session.inflight.get(packet_id)
+        if session is None or entry is None or entry.flags & 3 != 1:
+            return False
+        self.hub.counters.packets_received += 1
+        self.hub.acknowledged(session, packet_id)
+        return True
+
     def _released(self, session: Session, packet_id: int) -> None:
         """PUBREL: the identifier is free again; PUBCOMP waits until the journal knows [MQTT-4.3.3-11]."""
-        if packet_id not in session.incoming:
-            self.write(encode_ack(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self.version))
+        if packet_id not in session.incoming:  # or no more, but perhaps only in memory so far
+            self._ack_when_stored(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND)
             return
-        session.incoming.discard(packet_id)
+        session.incoming.pop(packet_id, None)
         if session.durable and self.hub.log is not None:
             self.hub.append(records.RELEASED, Packer().u32(session.number).u16(packet_id).done(), True)
             self._ack_when_stored(PUBCOMP, packet_id, 0)

@@ -28,3 +28,7 @@ class Log:
     def next_offset(self) -> int:
         """The offset of the next message."""
         raise NotImplementedError
+
+    def flush(self) -> None:
+        """Makes everything appended so far visible to `scan`."""
+        raise NotImplementedError

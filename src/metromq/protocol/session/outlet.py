@@ -18,6 +18,8 @@ class Outlet:
         self.marked = False
         self.out: list[bytes] = []
         self.waiting_bytes = 0
+        self.network_bytes = 0  # the part of them that the network has been given
+        self.hungry = False  # a session's queue waits until this outlet has drained
         self.soft_limit_bytes = soft_limit_bytes
         self.hard_limit_bytes = hard_limit_bytes
         self.stalled = False
@@ -31,6 +33,8 @@ class Outlet:
         self.aliases: dict[str, int] | None = None
 
     def write(self, data: bytes) -> None:
+        if self.closing:  # nothing follows a DISCONNECT [MQTT-3.14.4-1]
+            return
         self.out.append(data)
         self.waiting_bytes += len(data)
         if not self.marked:
@@ -41,13 +45,13 @@ class Outlet:
         """Everything that waits; the caller reports later with `sent` how much the network took."""
         out = self.out
         self.out = []
+        self.waiting_bytes = self.network_bytes
         return out
 
     def sent(self, waiting_bytes: int) -> None:
         """The network holds `waiting_bytes` of ours, beside what is still in `out`."""
-        self.waiting_bytes = waiting_bytes
-        for data in self.out:
-            self.waiting_bytes += len(data)
+        self.waiting_bytes += waiting_bytes - self.network_bytes
+        self.network_bytes = waiting_bytes
         if self.stalled and self.waiting_bytes < self.soft_limit_bytes:
             self.stalled = False
 

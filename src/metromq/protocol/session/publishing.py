@@ -4,10 +4,12 @@ from metromq.protocol.session import records
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
-from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.session.session import RELEASED, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
 
@@ -23,6 +25,7 @@ class Publishing(Commitment):
         self.federation = Federation()
         self.federated = False
         self.loose_offset = -1
+        self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
@@ -62,11 +65,8 @@ class Publishing(Commitment):
             copy.time_us = self.wall_us
             copy.publisher = message.publisher
             copy.kind = KIND_REPLAY
-            copy.offset = log.append_message(
-                records.encode_message(copy, [Target(session.number, qos | 4, identifiers)])
-            )
-            self.position += 1
-            self.urgent = True
+            target = Target(session.number, qos | 4, identifiers)
+            copy.offset = self.append_message(records.encode_message(copy, [target]), True)
             self.pending.append(Pending(self.position, copy.offset, [session], None))
             self.enqueue(session, copy, qos | 4, identifiers)
         else:
@@ -76,6 +76,36 @@ class Publishing(Commitment):
                     message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us
                 )
             self.enqueue(session, loose, qos | 4, identifiers)
+
+    def keep(self, message: Message) -> bool:
+        """Stores a retained message that came from a peer later than it was published; False: a newer one is known."""
+        if not self.federation.retains(message):
+            return False
+        if message.payload:
+            self.retained.set(message.topic, message)
+        else:
+            self.retained.remove(message.topic)
+        if self.log is not None:
+            message.offset = self.log.append_message(records.encode_message(message, []))
+            self.position += 1
+            self.pending.append(Pending(self.position, message.offset, [], None))
+        return True
+
+    def queue_again(self, session: Session, message: Message, flags: int, state: int) -> None:
+        """Queues a message that came with its session from another broker."""
+        message.kind = KIND_REPLAY
+        message.offset = -1
+        if self.log is not None:
+            body = records.encode_message(message, [Target(session.number, flags)])
+            message.offset = self.log.append_message(body)
+            self.position += 1
+            self.urgent = True
+            self.pending.append(Pending(self.position, message.offset, [session], None))
+        self.enqueue(session, message, flags, ())
+        if state == RELEASED and session.queue:
+            entry = session.queue.last()
+            entry.state = RELEASED
+            self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 
     def replay(self, message: Message, copies: list[LinkCopy]) -> None:
         """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""
@@ -96,8 +126,12 @@ class Publishing(Commitment):
             return
         if not message.payload:
             self.retained.remove(message.topic)
-        elif len(self.retained) < self.settings.max_retained_messages or self.retained.get(message.topic) is not None:
+        elif self.may_retain(message.topic) or message.topic.startswith("$SYS/"):
             self.retained.set(message.topic, message)
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for one more retained message, or the topic has one already."""
+        return len(self.retained) < self.settings.max_retained_messages or self.retained.get(topic) is not None
 
     def publish(self, message: Message, publisher: Session | None, packet_id: int = 0, with_plain: bool = True) -> int:
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
@@ -105,14 +139,30 @@ class Publishing(Commitment):
         route = self.routes.find(message.topic.encode())
         if message.retain:
             self.store_retained(message)
-        route.publications += 1
-        route.bytes += len(message.payload)
+        if self.census is not None and message.kind != KIND_LINK:
+            self.census.of(message.topic).published(message.publisher, 1, len(message.payload))
         if message.qos == 0:
             if self.log is not None and (message.retain or self.settings.record_qos0):
-                message.offset = self.log.append_message(records.encode_message(message, []))
-                self.position += 1
+                message.offset = self.append_message(records.encode_message(message, []), False)
             return self._publish0(route, message, publisher, with_plain)
         return self._publish12(route, message, publisher, packet_id, with_plain)
+
+    def publish_known(self, route: Route, message: Message, publisher: Session) -> int:
+        """A QoS 1 message on a plain route; without a journal it goes out at once to whoever waits for nothing else."""
+        census = self.census
+        if census is not None:
+            census.of(message.topic).published(message.publisher, 1, len(message.payload))
+        if self.log is not None:
+            return self._publish12(route, message, publisher, 0, True)
+        for target in route.targets:
+            if target.qos == 0:
+                self._send0(target, message)
+            else:
+                self.deliver_now(target.session, message)
+        count = len(route.targets)
+        if census is not None:
+            census.of(message.topic).delivered(count, 0, 1, len(message.payload))
+        return count
 
     def publish_system(self, message: Message) -> None:
         """A retained message of the broker itself; never journalled."""
@@ -130,22 +180,20 @@ class Publishing(Commitment):
                 count += 1
         for group in route.groups:
             if self.federation.picks_share(group.name, group.filter, message):
-                grant = group.pick()
-                if grant is not None and self._may_read(grant.session, message.topic):
+                grant = group.pick(message.topic, self.routes.read_check)
+                if grant is not None:
                     self._send0(_target_of(grant), message)
                     count += 1
+        peers = 0
         if self.federated:
             for copy in self.federation.copies(message):
                 outlet = copy.session.outlet
                 if outlet is not None:
                     outlet.forward(message, copy.note)
-                    count += 1
-        route.deliveries += count
-        return count
-
-    def _may_read(self, session: Session, topic: str) -> bool:
-        check = self.routes.read_check
-        return check is None or check.may_read(session, topic)
+                    peers += 1
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, peers, 1, len(message.payload))
+        return count + peers
 
     def _send0(self, target: RouteTarget, message: Message) -> None:
         outlet = target.session.outlet
@@ -159,6 +207,8 @@ class Publishing(Commitment):
         data = self.packet(outlet, message, 0, retain, False, 0, target.identifiers)
         if data is not None:
             outlet.write(data)
+            if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                self.slow_outlet = outlet
 
     def _publish12(
         self, route: Route, message: Message, publisher: Session | None, packet_id: int, with_plain: bool
@@ -173,8 +223,8 @@ class Publishing(Commitment):
                 receivers.append(target)
         for group in route.groups:
             if self.federation.picks_share(group.name, group.filter, message):
-                grant = group.pick()
-                if grant is not None and self._may_read(grant.session, message.topic):
+                grant = group.pick(message.topic, self.routes.read_check)
+                if grant is not None:
                     receivers.append(_target_of(grant))
         count = len(receivers)
         queued: list[RouteTarget] = []
@@ -185,7 +235,8 @@ class Publishing(Commitment):
                 queued.append(target)
         copies: list[LinkCopy] = self.federation.copies(message) if self.federated else []
         self.deliver12(message, queued, copies, publisher, packet_id)
-        route.deliveries += count
+        if self.census is not None:
+            self.census.of(message.topic).delivered(count, len(copies), 1, len(message.payload))
         return count + len(copies)
 
     def deliver12(
@@ -206,9 +257,7 @@ class Publishing(Commitment):
             for copy in copies:
                 targets.append(Target(copy.session.number, message.qos | (4 if message.retain else 0), (), copy.note))
             owner = publisher.number if publisher is not None and publisher.durable and packet_id else 0
-            message.offset = log.append_message(records.encode_message(message, targets, owner, packet_id))
-            self.position += 1
-            self.urgent = True
+            message.offset = self.append_message(records.encode_message(message, targets, owner, packet_id), True)
         elif copies:
             self.loose_offset += 1
             message.offset = self.loose_offset  # links count what they carry, with or without a journal

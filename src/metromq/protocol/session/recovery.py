@@ -4,31 +4,36 @@ import struct
 from collections.abc import Iterator
 from typing import Final, final
 
-from metromq.errors import JournalError
+from metromq.errors import JournalError, OffsetsGone
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.packing import Packer, Unpacker
-from metromq.protocol.session.session import HELD, RELEASED, SENT, Session
+from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 
 VERSION: Final = 1
 
 
 def snapshot(hub: Hub) -> bytes:
     """Everything a restart needs, as of the records appended so far."""
-    packer = Packer().u8(VERSION).u32(hub.next_number).blob(hub.federation.snapshot())
+    packer = Packer().u8(VERSION).u32(hub.next_number).i64(hub.newest_offset).blob(hub.federation.snapshot())
     durable = [session for session in hub.sessions.values() if session.durable]
     packer.u32(len(durable))
     for session in durable:
         packer.blob(store.pack_state(session))
-    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$")]
+    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$SYS/")]
     packer.u32(len(kept))
     for message in kept:
         packer.blob(store.pack_retained(message))
     return packer.done()
 
 
-def recover(hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]]) -> int:
-    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now."""
+def recover(
+    hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]], is_damaged: bool = False
+) -> int:
+    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now.
+
+    `is_damaged`: damage was accepted, so messages that wait for a session may be gone.
+    """
     recovery = _Recovery(hub)
     try:
         if state is not None:
@@ -39,6 +44,8 @@ def recover(hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int,
             count += 1
     except (struct.error, ValueError, IndexError) as error:
         raise JournalError(f"the journal cannot be understood: {error}; was it written by a newer version?") from error
+    if is_damaged:
+        recovery.drop_lost()
     recovery.finish()
     return count
 
@@ -56,6 +63,7 @@ class _Recovery:
         if version != VERSION:
             raise JournalError(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
         hub.next_number = reader.u32()
+        hub.newest_offset = reader.i64()
         hub.federation.restored(reader.blob())
         for _ in range(reader.u32()):
             session, grants, attached = store.unpack_state(reader.blob())
@@ -101,7 +109,7 @@ class _Recovery:
             self.attached.discard(number)
             store.unpack_detached(session, reader)
         elif kind == records.RELEASED:
-            session.incoming.discard(reader.u16())
+            session.incoming.pop(reader.u16(), None)
         elif kind == records.ACKNOWLEDGED:
             self._acknowledged(session, reader.u16())
         elif kind == records.ACKNOWLEDGED_THROUGH:
@@ -133,36 +141,84 @@ class _Recovery:
         if record.publisher_session and record.packet_id:
             publisher = hub.by_number.get(record.publisher_session)
             if publisher is not None:
-                publisher.incoming.add(record.packet_id)
+                publisher.incoming[record.packet_id] = None
         if message.origin:
             hub.federation.replayed(message, record.packet_id)
         for target in record.targets:
             session = hub.by_number.get(target.session)
             if session is not None:
                 hub.enqueue(session, message, target.flags, target.identifiers, target.note)
-        hub.committed_offset = offset
+        hub.newest_offset = offset
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
-        if not session.queue and session.spilled:
-            self.hub.refill(session)
-        for index, entry in enumerate(session.queue):
-            if entry.packet_id == packet_id:
-                del session.queue[index]
-                return
+        entry = self._find(session, packet_id)
+        if entry is not None:
+            self._uncount(session, entry)
+            session.queue.remove(entry)
+
+    def _uncount(self, session: Session, entry: Entry) -> None:
+        if entry.message is not None:  # those of a snapshot are counted at the end
+            session.queued_bytes -= self.hub.entry_bytes(entry)
+
+    def _find(self, session: Session, packet_id: int) -> Entry | None:
+        """The packet in the queue; None: it is not there. It may still be in the journal behind one that lags."""
+        if session.queue and session.queue.first().packet_id == packet_id:
+            return session.queue.first()
+        while True:
+            for entry in session.queue:
+                if entry.packet_id == packet_id:
+                    return entry
+            if not session.spilled:
+                return None
+            known = len(session.queue)
+            self.hub.refill(session, 10)
+            if len(session.queue) == known:
+                return None
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
             if not session.queue and session.spilled:
                 self.hub.refill(session)
-            if not session.queue or session.queue[0].offset > offset:
+            if not session.queue or session.queue.first().offset > offset:
                 return
-            session.queue.popleft()
+            self._uncount(session, session.queue.popleft())
 
     def _received(self, session: Session, packet_id: int) -> None:
-        for entry in session.queue:
-            if entry.packet_id == packet_id:
-                entry.state = RELEASED
-                return
+        entry = self._find(session, packet_id)
+        if entry is not None:
+            entry.state = RELEASED
+
+    def drop_lost(self) -> None:
+        """Takes out of every queue what the journal has lost; it counts as dropped."""
+        for session in self.hub.sessions.values():
+            lost = self._recount(session) if session.spilled else 0
+            for entry in list(session.queue):
+                try:
+                    self.hub.load(entry)
+                except OffsetsGone:
+                    session.queue.remove(entry)
+                    lost += 1
+            session.dropped += lost
+            self.hub.counters.dropped += lost
+
+    def _recount(self, session: Session) -> int:
+        """Counts what is left of the messages that wait in the journal alone; how many are lost."""
+        log = self.hub.log
+        assert log is not None
+        try:
+            scan = log.scan(session.spill_offset)
+        except OffsetsGone as gone:
+            session.spill_offset = gone.first
+            scan = log.scan(gone.first)
+        left = 0
+        for kind, offset, body in scan:
+            if kind == records.MESSAGE:
+                targets = records.decode_message(body, offset).targets
+                left += any([target.session == session.number for target in targets])
+        lost = session.spilled - left
+        session.spilled = left
+        session.spill_sequence += lost
+        return lost
 
     def finish(self) -> None:
         hub = self.hub
@@ -174,9 +230,12 @@ class _Recovery:
                     entry.state = RELEASED
                 elif index < hub.settings.max_inflight:
                     entry.dup = True  # it may have been sent; the journal does not note that
+            session.doubtful = max(0, hub.settings.max_inflight - len(session.queue))
+            for entry in session.queue:
                 if entry.state == SENT:
                     entry.state = 0
             if session.number in self.attached:
                 session.detached_wall_us = hub.wall_us
             hub.rest(session)
         hub.committed_position = hub.position
+        hub.committed_offset = hub.newest_offset

@@ -41,6 +41,14 @@ class RouteTarget:
         return rest if rest.grants else None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadCheck:
+    """Whether a session may read a topic; the shell's access list answers."""
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        return True
+
+
 @final
 class ShareGroup:
     """The members of `$share/name/filter` at this broker; each message goes to one of them [MQTT-4.8.2-4]."""
@@ -51,7 +59,7 @@ class ShareGroup:
         self.members: list[Grant] = []
         self.turn = 0
 
-    def pick(self) -> Grant | None:
+    def pick(self, topic: str, check: ReadCheck | None) -> Grant | None:
         """In turn among the connected members with room; else who is connected; else a session that waits."""
         count = len(self.members)
         best: Grant | None = None
@@ -59,8 +67,10 @@ class ShareGroup:
         for step in range(count):
             grant = self.members[(self.turn + step) % count]
             session = grant.session
+            if check is not None and not check.may_read(session, topic):
+                continue
             outlet = session.outlet
-            if outlet is None:
+            if outlet is None or outlet.closing:
                 rank = 2
             elif session.behind() or outlet.stalled:
                 rank = 1
@@ -78,7 +88,7 @@ class ShareGroup:
 
 @final
 class Route:
-    """Where the messages of one topic go, and counters that telemetry reads."""
+    """Where the messages of one topic go."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -87,17 +97,6 @@ class Route:
         self.groups: list[ShareGroup] = []
         self.plain = True  # QoS 0 bytes may be forwarded as they came
         self.valid = True
-        self.publications = 0
-        self.bytes = 0
-        self.deliveries = 0
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ReadCheck:
-    """Whether a session may read a topic; the shell's access list answers."""
-
-    def may_read(self, session: Session, topic: str) -> bool:
-        return True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -190,6 +189,7 @@ class RouteTable:
 
     def build(self, topic: str) -> Route:
         route = Route(topic)
+        route.plain = not topic.startswith("$")  # the long way knows who may publish there
         by_session: dict[str, RouteTarget] = {}
         check = self.read_check
         for grant in self.tree.match(topic):

@@ -28,6 +28,7 @@ class Settings:
         max_connects_per_s: float = 1000.0,
         record_qos0: bool = False,
         memory_entries: int = 1000,
+        memory_bytes: int = 1 << 20,
     ) -> None:
         self.max_packet_size_bytes = max_packet_size_bytes
         self.max_queued_messages = max_queued_messages
@@ -48,3 +49,4 @@ class Settings:
         self.max_connects_per_s = max_connects_per_s  # 0: no limit
         self.record_qos0 = record_qos0
         self.memory_entries = memory_entries  # queued messages a session holds in memory before it reads the journal
+        self.memory_bytes = memory_bytes  # and how many bytes of them

@@ -9,6 +9,7 @@ from metromq.protocol.wire.packets import Will
 
 def pack_session(session: Session) -> bytes:
     packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
+    packer.u64(session.sequence)
     _pack_will(packer, session.will)
     return packer.done()
 
@@ -17,6 +18,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     """Reads what follows number and client id."""
     session.username = reader.text()
     session.expiry_s = reader.u32()
+    session.sequence = reader.u64()
     session.will = _unpack_will(reader)
     session.durable = True
 
@@ -73,6 +75,7 @@ def pack_state(session: Session) -> bytes:
     for packet_id in session.incoming:
         packer.u16(packet_id)
     packer.u64(session.sequence).u64(session.spilled).u64(session.spill_offset).u64(session.spill_sequence)
+    packer.u64(session.spilled_bytes)
     entries = [*session.inflight.values(), *session.queue]
     packer.u32(len(entries))
     for entry in entries:
@@ -101,9 +104,10 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
         inner.u32()
         grants.append(unpack_grant(session, inner))
     for _ in range(reader.u32()):
-        session.incoming.add(reader.u16())
+        session.incoming[reader.u16()] = None
     session.sequence, session.spilled = reader.u64(), reader.u64()
     session.spill_offset, session.spill_sequence = reader.u64(), reader.u64()
+    session.spilled_bytes = reader.u64()
     for _ in range(reader.u32()):
         session.queue.append(_unpack_entry(reader))
     return session, grants, attached

@@ -87,6 +87,8 @@ def _read_will(reader: Reader, flags: int, version: int) -> Will:
 def decode_connack(body: bytes, version: int) -> Connack:
     reader = Reader(body)
     flags = reader.u8()
+    if version == MQTT31:
+        flags = 0  # 3.1 has no session present flag and does not use the byte
     if flags & 0xFE:
         raise MalformedPacket("reserved bits of the CONNACK flags are set [MQTT-3.2.2-1]")
     reason = reader.u8()

@@ -153,10 +153,15 @@ def decode_publish(first_byte: int, body: bytes, version: int, server: bool = Tr
 
 def _with_properties(packet: Publish, body: bytes, position: int, server: bool) -> Publish:
     """Reads the properties and the payload of a PUBLISH whose Property Length stands at `position`."""
-    reader = Reader(body, position)
-    size = reader.varint()
-    start = reader.take(size)
-    properties = split_publish_properties(body, start, start + size, PUBLISH)
+    size = body[position]
+    start = position + 1
+    end = start + size
+    if size >= 0x80 or end > len(body):
+        reader = Reader(body, position)
+        size = reader.varint()
+        start = reader.take(size)
+        end = start + size
+    properties = split_publish_properties(body, start, end, PUBLISH)
     if server and properties.identifiers:
         raise ProtocolViolation("PUBLISH of a client with a Subscription Identifier [MQTT-3.3.4-6]")
     if not packet.topic and not properties.topic_alias:
@@ -164,8 +169,9 @@ def _with_properties(packet: Publish, body: bytes, position: int, server: bool) 
     packet.properties = properties.unchanged
     packet.expiry_s = properties.expiry_s
     packet.topic_alias = properties.topic_alias
-    packet.identifiers = properties.identifiers
-    packet.payload = body[reader.position :]
+    if properties.identifiers is not None:
+        packet.identifiers = tuple(properties.identifiers)
+    packet.payload = body[end:]
     return packet
 
 

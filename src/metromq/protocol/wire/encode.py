@@ -10,7 +10,9 @@ from metromq.protocol.wire.reasons import SUCCESS, UNSPECIFIED_ERROR, connack_co
 from metromq.protocol.wire.values import BYTES, binary, string, u16, u32
 from metromq.protocol.wire.values import varint as varint
 
-_ACK_HEADS: Final[list[bytes]] = [b"", b"", b"", b"", b"\x40", b"\x50", b"\x62", b"\x70"]  # by packet type
+# By packet type: the first byte of PUBACK, PUBREC, PUBREL, PUBCOMP, and the same with the length of the shortest form.
+_ACK_FIRST: Final[list[bytes]] = [b"", b"", b"", b"", b"\x40", b"\x50", b"\x62", b"\x70"]
+_ACK_SHORT: Final[list[bytes]] = [b"", b"", b"", b"", b"\x40\x02", b"\x50\x02", b"\x62\x02", b"\x70\x02"]
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 
@@ -35,7 +37,7 @@ def encode(packet: Packet, version: int) -> bytes:
         if packet.properties is None or version != MQTT5:
             return encode_ack(packet.kind, packet.packet_id, packet.reason_code, version)
         body = u16(packet.packet_id) + BYTES[packet.reason_code] + encode_properties(packet.properties, packet.kind)
-        return _ACK_HEADS[packet.kind] + varint(len(body)) + body
+        return _ACK_FIRST[packet.kind] + varint(len(body)) + body
     if isinstance(packet, packets.Pingreq):
         return _PINGREQ
     if isinstance(packet, packets.Pingresp):
@@ -115,10 +117,9 @@ def encode_ack(kind: int, packet_id: int, reason_code: int, version: int) -> byt
     """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
     if not 0 < packet_id <= 0xFFFF:
         raise UsageError(f"{packets.KIND_NAMES[kind]} needs a packet identifier from 1 to 65535, not {packet_id}")
-    head = _ACK_HEADS[kind]
     if reason_code == SUCCESS or version != MQTT5:
-        return b"".join([head, b"\x02", BYTES[packet_id >> 8], BYTES[packet_id & 0xFF]])
-    return b"".join([head, b"\x03", BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], BYTES[reason_code]])
+        return _ACK_SHORT[kind] + BYTES[packet_id >> 8] + BYTES[packet_id & 0xFF]
+    return b"".join([_ACK_FIRST[kind], b"\x03", BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], BYTES[reason_code]])
 
 
 def _packet(first: int, body: bytes) -> bytes:

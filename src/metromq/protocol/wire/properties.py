@@ -155,6 +155,7 @@ def _decode(body: bytes, start: int, end: int, packet: int) -> Properties:
     reader = Reader(body, start, end)
     bit = 1 << packet
     user: list[tuple[str, str]] = []
+    identifiers: list[int] = []
     while reader.position < end:
         identifier = reader.varint()
         rule = RULES.get(identifier)
@@ -163,7 +164,9 @@ def _decode(body: bytes, start: int, end: int, packet: int) -> Properties:
         if rule.kind == PAIR:
             user.append((reader.string(), reader.string()))
         elif rule.kind == VARINT:
-            _read_identifier(reader, properties, packet)
+            identifiers.append(_read_identifier(reader))
+            if packet == SUBSCRIBE and len(identifiers) > 1:
+                raise ProtocolViolation("Subscription Identifier stands twice in SUBSCRIBE (section 3.8.2.1.2)")
         elif getattr(properties, rule.name) is not None:
             raise ProtocolViolation(f"property {rule.name} stands twice in {_name(packet)} (section 2.2.2.2)")
         elif rule.kind == STRING:
@@ -174,6 +177,8 @@ def _decode(body: bytes, start: int, end: int, packet: int) -> Properties:
             _read_number(reader, rule, properties)
     if user:
         properties.user = tuple(user)
+    if identifiers:
+        properties.subscription_identifiers = tuple(identifiers)
     check_response_topic(properties.response_topic)
     return properties
 
@@ -197,13 +202,11 @@ def _read_number(reader: Reader, rule: Rule, properties: Properties) -> None:
         setattr(properties, rule.name, value)
 
 
-def _read_identifier(reader: Reader, properties: Properties, packet: int) -> None:
+def _read_identifier(reader: Reader) -> int:
     value = reader.varint()
     if value == 0:
         raise ProtocolViolation("Subscription Identifier 0 is a Protocol Error (section 3.8.2.1.2)")
-    if packet == SUBSCRIBE and properties.subscription_identifiers:
-        raise ProtocolViolation("Subscription Identifier stands twice in SUBSCRIBE (section 3.8.2.1.2)")
-    properties.subscription_identifiers += (value,)
+    return value
 
 
 def check_response_topic(topic: str | None) -> None:
@@ -224,7 +227,7 @@ class PublishProperties:
         self.expiry_s = -1
         self.delay_s = 0
         self.topic_alias = 0
-        self.identifiers: tuple[int, ...] = ()
+        self.identifiers: list[int] | None = None
 
 
 def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> PublishProperties:
@@ -234,8 +237,9 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
     """
     reader = Reader(body, start, end)
     result = PublishProperties()
+    parts: list[bytes] | None = None  # of what travels unchanged, when it does not stand in one piece
     seen = 0  # one bit per identifier
-    copied = start  # everything before is in `unchanged` if it belongs there
+    copied = start  # everything before is in `parts` if it belongs there
     while reader.position < end:
         begin = reader.position
         identifier = reader.u8()
@@ -253,10 +257,15 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
             continue
         _read_for_this_hop(reader, identifier, packet, result)
         if begin > copied:
-            result.unchanged += body[copied:begin]
+            if parts is None:
+                parts = []
+            parts.append(body[copied:begin])
         copied = reader.position
-    if copied < end:
-        result.unchanged += body[copied:end]
+    if parts is None:
+        result.unchanged = body[copied:end]
+    else:
+        parts.append(body[copied:end])
+        result.unchanged = b"".join(parts)
     return result
 
 
@@ -284,10 +293,9 @@ def _read_for_this_hop(reader: Reader, identifier: int, packet: int, result: Pub
         if result.topic_alias == 0:
             raise ProtocolViolation("Topic Alias 0 is not permitted [MQTT-3.3.2-8]", reasons.TOPIC_ALIAS_INVALID)
     elif identifier == 0x0B and packet == PUBLISH:
-        number = reader.varint()
-        if number == 0:
-            raise ProtocolViolation("Subscription Identifier 0 is a Protocol Error (section 3.8.2.1.2)")
-        result.identifiers = (*result.identifiers, number)
+        if result.identifiers is None:
+            result.identifiers = []
+        result.identifiers.append(_read_identifier(reader))
     elif identifier == 0x18 and packet == WILL:
         result.delay_s = reader.u32()
     else:

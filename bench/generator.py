@@ -1,0 +1,392 @@
+"""The load: clients on non-blocking sockets that send ready-made bytes and count what comes back.
+
+Nothing is parsed while the clock runs. All packets of a topic have one length, so bytes received are messages received.
+"""
+
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metromq.errors import UsageError
+from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
+
+PAYLOAD_BYTES = 64
+CHUNK_BYTES = 1 << 20
+ANSWER_S = 20.0
+QUIET_S = 1.0  # when nothing has come for so long, what is missing counts as lost
+
+
+def connect(port: int, name: str, version: int = MQTT311, filter: str = "", qos: int = 0) -> socket.socket:
+    """A connected client, with one subscription when a filter is given."""
+    client = socket.create_connection(("127.0.0.1", port), ANSWER_S)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.sendall(encode(Connect(name, version, keepalive_s=0), version))
+    _answer(client, 0x20, name)
+    if filter:
+        client.sendall(encode(Subscribe(1, [Subscription(filter, qos)]), version))
+        _answer(client, 0x90, name)
+    client.setblocking(False)
+    return client
+
+
+def _answer(client: socket.socket, kind: int, name: str) -> None:
+    head = _exactly(client, 2)
+    body = _exactly(client, head[1])
+    if head[0] != kind or (kind == 0x20 and body[1]) or (kind == 0x90 and body[-1] > 2):
+        raise UsageError(f"the broker refused client {name}: answer {(head + body).hex()} (is a limit too low?)")
+
+
+def _exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = client.recv(size - len(data))
+        if not piece:
+            raise UsageError("the broker closed a connection of the bench (is a limit too low?)")
+        data += piece
+    return data
+
+
+def packet(topic: str, version: int = MQTT311, qos: int = 0, packet_id: int = 0, payload: bytes = b"") -> bytes:
+    """One PUBLISH with a random payload, so that no two are alike."""
+    return encode(Publish(topic, payload or os.urandom(PAYLOAD_BYTES), qos, packet_id=packet_id), version)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What a run of messages came to."""
+
+    messages: int  # delivered while the clock ran
+    seconds: float
+    lost: int
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds
+
+
+class Stream:
+    """One publisher and the subscribers of its topic, with a bound on what is under way."""
+
+    def __init__(
+        self, publisher: socket.socket, subscribers: int, batch: bytes, sizes: tuple[int, int], window: int
+    ) -> None:
+        self.publisher = publisher
+        self.fan = subscribers
+        self.batch = memoryview(batch)
+        self.sent_size, self.got_size = sizes  # bytes of one packet as published and as delivered
+        self.window = window * subscribers  # messages under way, all subscribers together
+        self.position = 0
+        self.sent_bytes = 0
+        self.got_bytes = 0
+        self.forgiven = 0  # messages given up as lost
+
+    def under_way(self) -> int:
+        return self.sent_bytes // self.sent_size * self.fan - self.got_bytes // self.got_size - self.forgiven
+
+    def send(self) -> bool:
+        """Sends while the window allows; False: the socket is full."""
+        while self.under_way() < self.window:
+            try:
+                sent = self.publisher.send(self.batch[self.position :])
+            except BlockingIOError:
+                return False
+            self.sent_bytes += sent
+            self.position = (self.position + sent) % len(self.batch)
+        return True
+
+    def finish(self) -> bool:
+        """Sends the rest of a packet that was sent in part; True: nothing is left."""
+        left = -self.sent_bytes % self.sent_size
+        if left:
+            try:
+                sent = self.publisher.send(self.batch[self.position : self.position + left])
+            except BlockingIOError:
+                return False
+            self.sent_bytes += sent
+            self.position = (self.position + sent) % len(self.batch)
+        return self.sent_bytes % self.sent_size == 0
+
+
+class Load:
+    """Drives streams as fast as their windows allow."""
+
+    def __init__(self, streams: Sequence[Stream], subscribers: Sequence[tuple[socket.socket, Stream]]) -> None:
+        self._streams = streams
+        self._poll = select.epoll()
+        self._by_fd = {client.fileno(): (client, stream) for client, stream in subscribers}
+        for fd in self._by_fd:
+            self._poll.register(fd, select.EPOLLIN)
+        self._buffer = bytearray(CHUNK_BYTES)
+        self._heard = time.monotonic()
+
+    def run(self, warm_up_s: float, seconds: float) -> Count:
+        self._drive(time.monotonic() + warm_up_s)
+        before, start = self._delivered(), time.monotonic()
+        self._drive(start + seconds)
+        messages, elapsed = self._delivered() - before, time.monotonic() - start
+        self._heard = time.monotonic()
+        while not all([stream.finish() for stream in self._streams]) or any(s.under_way() for s in self._streams):
+            self._receive(0.05)
+            self._give_up()
+        self._poll.close()
+        return Count(messages, elapsed, sum(stream.forgiven for stream in self._streams))
+
+    def _delivered(self) -> int:
+        return sum(stream.got_bytes // stream.got_size for stream in self._streams)
+
+    def _drive(self, until: float) -> None:
+        while time.monotonic() < until:
+            free = True
+            for stream in self._streams:
+                free = stream.send() and free
+            self._receive(0.05 if free else 0.0005)
+            self._give_up()
+
+    def _receive(self, timeout_s: float) -> None:
+        buffer = self._buffer
+        by_fd = self._by_fd
+        events = self._poll.poll(timeout_s, 4096)
+        for fd, _ in events:
+            client, stream = by_fd[fd]
+            count = client.recv_into(buffer)
+            if not count:
+                raise UsageError("the broker closed a subscriber's connection during the bench")
+            stream.got_bytes += count
+        if events:
+            self._heard = time.monotonic()
+
+    def _give_up(self) -> None:
+        if time.monotonic() - self._heard > QUIET_S:
+            for stream in self._streams:
+                stream.forgiven += stream.under_way()
+            self._heard = time.monotonic()
+
+
+class Windowed:
+    """QoS 1: publishers keep a window of unacknowledged messages full, subscribers acknowledge what they get."""
+
+    def __init__(
+        self,
+        publishers: Sequence[tuple[socket.socket, str]],
+        subscribers: Sequence[tuple[socket.socket, str]],
+        window: int,
+    ) -> None:
+        self._window = window
+        self._poll = select.epoll()
+        self._publishers: dict[int, _Ring] = {}
+        self._receivers: dict[int, _Acker] = {}
+        for client, topic in publishers:
+            self._publishers[client.fileno()] = _Ring(client, topic, window)
+            self._poll.register(client.fileno(), select.EPOLLIN)
+        for client, topic in subscribers:
+            self._receivers[client.fileno()] = _Acker(client, topic)
+            self._poll.register(client.fileno(), select.EPOLLIN)
+
+    def run(self, warm_up_s: float, seconds: float, fan: int = 1) -> Count:
+        for ring in self._publishers.values():
+            ring.send(self._window)
+        self._drive(time.monotonic() + warm_up_s)
+        before, start = self._acknowledged(), time.monotonic()
+        self._drive(start + seconds)
+        messages, elapsed = self._acknowledged() - before, time.monotonic() - start
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < QUIET_S and self._missing(fan):
+            if self._receive(False, 0.05):
+                quiet = time.monotonic()
+        self._poll.close()
+        return Count(messages, elapsed, max(0, self._missing(fan)))
+
+    def _acknowledged(self) -> int:
+        return sum(ring.acknowledged for ring in self._publishers.values())
+
+    def _missing(self, fan: int) -> int:
+        sent = sum(ring.sent for ring in self._publishers.values())
+        got = sum(acker.received for acker in self._receivers.values())
+        return max(sent - self._acknowledged(), (sent * fan - got) if self._receivers else 0)
+
+    def _drive(self, until: float) -> None:
+        while time.monotonic() < until:
+            self._receive(True, 0.05)
+
+    def _receive(self, sending: bool, timeout_s: float) -> int:
+        events = self._poll.poll(timeout_s, 4096)
+        for fd, _ in events:
+            ring = self._publishers.get(fd)
+            if ring is not None:
+                ring.take(sending)
+            else:
+                self._receivers[fd].take()
+        return len(events)
+
+
+class _Ring:
+    """A publisher whose packets carry the identifiers 1 to `window` in turn."""
+
+    def __init__(self, client: socket.socket, topic: str, window: int) -> None:
+        self._client = client
+        packets = [packet(topic, qos=1, packet_id=number) for number in range(1, window + 1)]
+        self._size = len(packets[0])
+        self._window = window
+        self._bytes = memoryview(b"".join(packets) * 2)
+        self._next = 0
+        self._rest = 0
+        self.sent = 0
+        self.acknowledged = 0
+
+    def send(self, count: int) -> None:
+        at = self._next * self._size
+        self._client.sendall(self._bytes[at : at + count * self._size])
+        self._next = (self._next + count) % self._window
+        self.sent += count
+
+    def take(self, sending: bool) -> None:
+        """PUBACKs are four bytes each and come in order [MQTT-4.6.0-2]."""
+        data = self._client.recv(65536)
+        if not data:
+            raise UsageError("the broker closed a publisher's connection during the bench")
+        self._rest += len(data)
+        count, self._rest = divmod(self._rest, 4)
+        self.acknowledged += count
+        if sending and count:
+            self.send(count)
+
+
+class _Acker:
+    """A subscriber that answers every PUBLISH with its PUBACK."""
+
+    def __init__(self, client: socket.socket, topic: str) -> None:
+        self._client = client
+        self._size = len(packet(topic, qos=1, packet_id=1))
+        self._at = self._size - PAYLOAD_BYTES - 2  # where the packet identifier stands
+        self._rest = b""
+        self.received = 0
+
+    def take(self) -> None:
+        data = self._rest + self._client.recv(CHUNK_BYTES)
+        if len(data) == len(self._rest):
+            raise UsageError("the broker closed a subscriber's connection during the bench")
+        size = self._size
+        count = len(data) // size
+        whole = data[: count * size]
+        self._rest = data[count * size :]
+        if count:
+            acks = bytearray(b"\x40\x02\x00\x00" * count)
+            acks[2::4] = whole[self._at :: size]
+            acks[3::4] = whole[self._at + 1 :: size]
+            self._client.sendall(acks)
+            self.received += count
+
+
+def fan_in(
+    publishers: Sequence[socket.socket], packets: Sequence[bytes], subscriber: socket.socket, seconds: float
+) -> Count:
+    """Every publisher has one message under way; it sends the next when the subscriber has it.
+
+    The last four bytes of a payload are the publisher's index.
+    """
+    size = len(packets[0])
+    sends = [client.send for client in publishers]
+    buffer = bytearray(CHUNK_BYTES)
+    kept = 0
+    got = measured = 0
+    for send, data in zip(sends, packets, strict=True):
+        send(data)
+    poll = select.poll()
+    poll.register(subscriber, select.POLLIN)
+    view = memoryview(buffer)
+    start = time.monotonic()
+    begin, until = start + min(0.3, seconds / 4), 0.0
+    while True:
+        if not poll.poll(QUIET_S * 1000):
+            return Count(measured, max(time.monotonic() - begin, 1e-9), len(packets))
+        kept += subscriber.recv_into(view[kept:])
+        count = kept // size
+        high, low = buffer[size - 2 : count * size : size], buffer[size - 1 : count * size : size]
+        for index in range(count):
+            number = high[index] << 8 | low[index]
+            sends[number](packets[number])
+        got += count
+        buffer[: kept - count * size] = buffer[count * size : kept]
+        kept -= count * size
+        now = time.monotonic()
+        if not until:
+            if now >= begin:
+                begin, until, measured = now, now + seconds, got
+        elif now >= until:
+            return Count(got - measured, now - begin, 0)
+
+
+def fan_out(
+    publisher: socket.socket, data: Sequence[bytes], subscribers: Sequence[socket.socket], seconds: float
+) -> Count:
+    """One message at a time: the next is published when every subscriber has the last. Deliveries are counted."""
+    poll = select.epoll()
+    receive = {client.fileno(): client.recv_into for client in subscribers}
+    for fd in receive:
+        poll.register(fd, select.EPOLLIN)
+    buffer = bytearray(65536)
+    wanted = len(data[0]) * len(subscribers)
+    rounds = lost = 0
+    start = time.monotonic()
+    while time.monotonic() - start < seconds and not lost:
+        publisher.send(data[rounds % len(data)])
+        got = 0
+        while got < wanted:
+            events = poll.poll(QUIET_S, 4096)
+            if not events:
+                lost = (wanted - got) // len(data[0])
+                break
+            for fd, _ in events:
+                got += receive[fd](buffer)
+        rounds += 1
+    elapsed = time.monotonic() - start
+    poll.close()
+    return Count(rounds * len(subscribers), elapsed, lost)
+
+
+def latencies(
+    pairs: Sequence[tuple[socket.socket, socket.socket, bytes]], rate: float, seconds: float
+) -> tuple[list[int], int]:
+    """Sends at a steady rate, one message per call; returns each one's nanoseconds on the way and how many were lost.
+
+    The generator never sleeps, so that its own waking up is not measured.
+    """
+    poll = select.epoll()
+    receivers = {subscriber.fileno(): (subscriber, []) for _, subscriber, _ in pairs}  # type: dict[int, tuple[socket.socket, list[int]]]
+    queues = [receivers[subscriber.fileno()][1] for _, subscriber, _ in pairs]
+    rests = dict.fromkeys(receivers, 0)
+    for fd in receivers:
+        poll.register(fd, select.EPOLLIN)
+    size = len(pairs[0][2])
+    buffer = bytearray(65536)
+    results: list[int] = []
+    step = int(1e9 / rate)
+    clock = time.monotonic_ns
+    heads = dict.fromkeys(receivers, 0)
+    due = clock()
+    end = due + int(seconds * 1e9)
+    index = sent = 0
+    now = due
+    heard = due
+    while now < end or (len(results) < sent and now - heard < QUIET_S * 1e9):
+        now = clock()
+        if now >= due and now < end:
+            publisher, _, data = pairs[index]
+            queues[index].append(now)
+            publisher.send(data)
+            index = (index + 1) % len(pairs)
+            sent += 1
+            due += step
+        for fd, _ in poll.poll(0, 64):
+            subscriber, queue = receivers[fd]
+            count, rests[fd] = divmod(rests[fd] + subscriber.recv_into(buffer), size)
+            heard = clock()
+            head = heads[fd]
+            results.extend([heard - moment for moment in queue[head : head + count]])
+            heads[fd] = head + count
+    poll.close()
+    return results, sent - len(results)

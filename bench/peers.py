@@ -1,0 +1,159 @@
+"""The brokers that are compared: how each is found, started on its own core, and stopped."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.machine import cores
+from metromq.errors import UsageError
+
+BUILD = Path(__file__).parent.parent / "build"
+COMPILED = BUILD / "compiled"
+AMQTT_VENV = BUILD / "amqtt"
+START_S = 20.0
+
+Command = tuple[list[str], dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One broker in one setting; `command(port, directory, durability)` gives arguments and environment."""
+
+    name: str
+    family: str  # the best result of a family counts
+    command: Callable[[int, Path, str], Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker at work."""
+
+    port: int
+    pid: int
+
+
+def _metromq(tree: Path) -> Callable[[int, Path, str], Command]:
+    def command(port: int, directory: Path, durability: str) -> Command:
+        arguments = [sys.executable, "-m", "metromq.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
+        arguments += ["--durability", durability, "--data", str(directory)]
+        # A bench connects faster than any city does; everything else keeps its default.
+        return arguments, {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}
+
+    return command
+
+
+def _mosquitto(nodelay: bool) -> Callable[[int, Path, str], Command]:
+    def command(port: int, directory: Path, durability: str) -> Command:
+        lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "log_dest none", "user root"]
+        if nodelay:
+            lines.append("set_tcp_nodelay true")
+        file = directory / "mosquitto.conf"
+        file.write_text("\n".join(lines) + "\n")
+        return [_mosquitto_path() or "mosquitto", "-c", str(file)], {}
+
+    return command
+
+
+def _mosquitto_path() -> str | None:
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+def _amqtt(port: int, directory: Path, durability: str) -> Command:
+    file = directory / "amqtt.yaml"
+    file.write_text(
+        f"listeners:\n  default:\n    type: tcp\n    bind: 127.0.0.1:{port}\n    max_connections: 20000\n"
+        "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n    allow_anonymous: true\n"
+    )
+    return [str(AMQTT_VENV / "bin" / "amqtt"), "-c", str(file)], {}
+
+
+def _install_amqtt() -> str:
+    """Installs amqtt into a venv of its own; an empty text or the reason why not."""
+    if (AMQTT_VENV / "bin" / "amqtt").exists():
+        return ""
+    for arguments in (
+        [sys.executable, "-m", "venv", str(AMQTT_VENV)],
+        [str(AMQTT_VENV / "bin" / "pip"), "-q", "install", "amqtt"],
+    ):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            return (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    return ""
+
+
+def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
+    """Every broker that is here, and a word on each that is not."""
+    found: list[Peer] = []
+    missing: list[str] = []
+    if any(COMPILED.glob("*__mypyc*.so")):
+        found.append(Peer("MetroMQ", "metromq", _metromq(COMPILED)))
+    else:
+        missing.append("MetroMQ compiled: run `make bench`, which builds it into build/compiled")
+        pure = True
+    if pure:
+        found.append(Peer("MetroMQ pure", "pure", _metromq(BUILD.parent / "src")))
+    if _mosquitto_path() is None:
+        missing.append("mosquitto: not installed (Debian package `mosquitto`); no ratios without it")
+    else:
+        found.append(Peer("mosquitto", "mosquitto", _mosquitto(False)))
+        found.append(Peer("mosquitto, nodelay", "mosquitto", _mosquitto(True)))
+    problem = _install_amqtt() if amqtt else "left out by --no-amqtt"
+    if problem:
+        missing.append(f"amqtt: {problem}")
+    else:
+        found.append(Peer("amqtt", "amqtt", _amqtt))
+    return found, missing
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    process.kill()
+    raise UsageError(f"{name} does not listen on port {port} after {START_S:.0f} s")
+
+
+@contextmanager
+def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
+    """Starts the broker on its core with an empty directory, and removes all trace of it afterwards."""
+    BUILD.mkdir(exist_ok=True)
+    core, _ = cores()
+    with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as name:
+        port = _free_port()
+        arguments, environment = peer.command(port, Path(name), durability)
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
+        process = subprocess.Popen(
+            ["taskset", "-c", str(core), *arguments],
+            env=inherited | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _wait(port, process, peer.name)
+            yield Running(port, process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

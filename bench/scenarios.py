@@ -1,0 +1,194 @@
+"""What is measured: each scenario sets up clients at a running broker, loads it, and returns one value."""
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import generator
+from bench.machine import fdatasync_rate, resident_bytes
+from bench.peers import Running
+from metromq.protocol.wire.packets import MQTT5, MQTT311
+
+UNDER_WAY_BYTES = 32 << 20  # of all subscribers together,
+PER_SUBSCRIBER_BYTES = 512 << 10  # and of one at most: no broker's default makes it drop that little
+WINDOW = 20
+IDLE_CLIENTS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The outcome of one run against one broker."""
+
+    values: dict[str, float]
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What issue 2 asks of a value: `limit` times mosquitto's (or of another value), or an absolute number."""
+
+    limit: float
+    relative_to: str = ""  # "mosquitto", "<scenario>": of MetroMQ itself, empty: absolute
+    at_most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    title: str
+    unit: str
+    run: Callable[[Running, float], Measured]
+    targets: dict[str, Target]
+    durability: str = "memory"
+    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "amqtt")
+
+
+def _close(clients: list[socket.socket]) -> None:
+    for client in clients:
+        client.close()
+
+
+def pipelined(pairs: int, fan: int, version: int = MQTT311) -> Callable[[Running, float], Measured]:
+    """QoS 0 as fast as it goes, with a bound on the bytes under way that is the same for every broker."""
+
+    def run(broker: Running, seconds: float) -> Measured:
+        streams: list[generator.Stream] = []
+        receivers: list[tuple[socket.socket, generator.Stream]] = []
+        clients: list[socket.socket] = []
+        for pair in range(pairs):
+            topic = f"bench/{pair:02}"
+            size = len(generator.packet(topic, version))
+            window = min(PER_SUBSCRIBER_BYTES, UNDER_WAY_BYTES // fan // pairs) // size
+            batch = b"".join([generator.packet(topic, version) for _ in range(max(1, window // 4))])
+            publisher = generator.connect(broker.port, f"pub{pair}", version)
+            stream = generator.Stream(publisher, fan, batch, (size, len(generator.packet(topic))), window)
+            streams.append(stream)
+            clients.append(publisher)
+            for number in range(fan):
+                subscriber = generator.connect(broker.port, f"sub{pair}-{number}", MQTT311, topic)
+                receivers.append((subscriber, stream))
+                clients.append(subscriber)
+        count = generator.Load(streams, receivers).run(seconds / 4, seconds)
+        _close(clients)
+        return Measured({"rate": count.rate}, count.lost)
+
+    return run
+
+
+def windowed(publishers: int, subscribers: int) -> Callable[[Running, float], Measured]:
+    """QoS 1 on both sides; every publisher has up to 20 messages unacknowledged."""
+
+    def run(broker: Running, seconds: float) -> Measured:
+        senders: list[tuple[socket.socket, str]] = []
+        receivers: list[tuple[socket.socket, str]] = []
+        for number in range(subscribers):
+            topic = f"bench/{number:02}"
+            receivers.append((generator.connect(broker.port, f"sub{number}", filter=topic, qos=1), topic))
+        for number in range(publishers):
+            senders.append((generator.connect(broker.port, f"pub{number}"), f"bench/{number % subscribers:02}"))
+        count = generator.Windowed(senders, receivers, WINDOW).run(seconds / 4, seconds)
+        _close([client for client, _ in senders + receivers])
+        return Measured({"rate": count.rate}, count.lost)
+
+    return run
+
+
+def fsync(broker: Running, seconds: float) -> Measured:
+    """QoS 1 with every message on disk before its PUBACK, and what the disk itself can do."""
+    measured = windowed(50, 10)(broker, seconds)
+    disk = fdatasync_rate(Path(__file__).parent.parent / "build", min(1.0, seconds))
+    return Measured(measured.values | {"disk": disk}, measured.lost)
+
+
+def fan_in(broker: Running, seconds: float) -> Measured:
+    publishers = [generator.connect(broker.port, f"pub{number}") for number in range(1000)]
+    subscriber = generator.connect(broker.port, "sub", filter="bench/in")
+    filler = bytes(generator.PAYLOAD_BYTES - 4)
+    packets = [generator.packet("bench/in", payload=filler + struct.pack(">I", number)) for number in range(1000)]
+    count = generator.fan_in(publishers, packets, subscriber, seconds)
+    _close([*publishers, subscriber])
+    return Measured({"rate": count.rate}, count.lost)
+
+
+def fan_out(broker: Running, seconds: float) -> Measured:
+    subscribers = [generator.connect(broker.port, f"sub{number}", filter="bench/out") for number in range(1000)]
+    publisher = generator.connect(broker.port, "pub")
+    packets = [generator.packet("bench/out") for _ in range(64)]
+    generator.fan_out(publisher, packets, subscribers, seconds / 4)
+    count = generator.fan_out(publisher, packets, subscribers, seconds)
+    _close([*subscribers, publisher])
+    return Measured({"rate": count.rate}, count.lost)
+
+
+def latency(rate: float) -> Callable[[Running, float], Measured]:
+    def run(broker: Running, seconds: float) -> Measured:
+        pairs: list[tuple[socket.socket, socket.socket, bytes]] = []
+        for number in range(10):
+            topic = f"bench/{number:02}"
+            subscriber = generator.connect(broker.port, f"sub{number}", filter=topic)
+            publisher = generator.connect(broker.port, f"pub{number}")
+            pairs.append((publisher, subscriber, generator.packet(topic)))
+        generator.latencies(pairs, rate, seconds / 4)
+        results, lost = generator.latencies(pairs, rate, seconds)
+        for publisher, subscriber, _ in pairs:
+            _close([publisher, subscriber])
+        results.sort()
+        if not results:
+            return Measured({"p50": float("inf"), "p99": float("inf")}, lost)
+        at = [results[min(len(results) - 1, int(len(results) * share))] / 1000 for share in (0.5, 0.99)]
+        return Measured({"p50": at[0], "p99": at[1]}, lost)
+
+    return run
+
+
+def idle(broker: Running, seconds: float) -> Measured:
+    """Resident memory for each of 5,000 clients that subscribe to a topic of their own and then keep quiet."""
+    warm = [generator.connect(broker.port, f"warm{number}", filter=f"warm/{number}") for number in range(20)]
+    before = resident_bytes(broker.pid)
+    clients = [generator.connect(broker.port, f"device-{n:05}", filter=f"device/{n:05}") for n in range(IDLE_CLIENTS)]
+    time.sleep(min(1.0, seconds))
+    used = resident_bytes(broker.pid) - before
+    _close(warm + clients)
+    return Measured({"bytes": used / IDLE_CLIENTS})
+
+
+def _of(limit: float) -> dict[str, Target]:
+    return {"rate": Target(limit, "mosquitto")}
+
+
+_BELOW = Target(1.0, "mosquitto", at_most=True)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", pipelined(1, 1), _of(8)),
+    Scenario("qos0-10-10", "QoS 0 pipelined 10 -> 10", "messages/s", pipelined(10, 1), _of(8)),
+    Scenario(
+        "v5-1-1", "MQTT 5 publisher 1 -> 1", "messages/s", pipelined(1, 1, MQTT5), {"rate": Target(0.75, "qos0-1-1")}
+    ),
+    Scenario(
+        "v5-10-10",
+        "MQTT 5 publishers 10 -> 10",
+        "messages/s",
+        pipelined(10, 1, MQTT5),
+        {"rate": Target(0.75, "qos0-10-10")},
+    ),
+    Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", pipelined(1, 100), _of(10)),
+    Scenario("fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", pipelined(1, 1000), _of(8)),
+    Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", windowed(10, 10), _of(4)),
+    Scenario("fan-in", "fan-in 1000 -> 1, unpipelined", "messages/s", fan_in, _of(1.4)),
+    Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", fan_out, _of(1.2)),
+    Scenario("latency-1000", "latency at 1,000/s, 10 -> 10", "us", latency(1000), {"p50": _BELOW, "p99": _BELOW}),
+    Scenario("latency-20000", "latency at 20,000/s, 10 -> 10", "us", latency(20_000), {"p50": _BELOW, "p99": _BELOW}),
+    Scenario("idle", "memory of one of 5,000 idle clients", "bytes", idle, {"bytes": Target(4096, at_most=True)}),
+    Scenario(
+        "fsync",
+        "QoS 1 with fsync, 50 -> 10",
+        "messages/s",
+        fsync,
+        {"rate": Target(20_000)},
+        "fsync",
+        ("metromq", "pure"),
+    ),
+)

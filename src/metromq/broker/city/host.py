@@ -1,0 +1,380 @@
+"""Joins the federation's node with the live hub: asks it where messages go and carries out what it wants."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from metromq.broker import logs
+from metromq.broker.city.history import History
+from metromq.broker.city.link import Link
+from metromq.broker.city.moves import Moves
+from metromq.broker.city.notes import note_of
+from metromq.broker.turns import Turns
+from metromq.errors import MetroError, PeerViolation
+from metromq.federation.city import City
+from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route
+from metromq.federation.effects import (
+    Effect,
+    HandOver,
+    Keep,
+    Replay,
+    Reroute,
+    RoutesChanged,
+    Send,
+    SendRetained,
+    SessionArrived,
+    SessionFound,
+    SessionTaken,
+    TableChanged,
+)
+from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, decode_frame, encode_frame
+from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, SHARE, Inbox
+from metromq.federation.node import Node
+from metromq.federation.stages import CLIENT, FINAL
+from metromq.protocol.session import records
+from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
+from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.session.session import Session
+from metromq.protocol.topics.names import matches
+from metromq.protocol.wire.reasons import PROTOCOL_ERROR
+
+MAX_TOMBSTONES = 100_000
+
+
+class CityHost(Federation):
+    """The live broker's side of the city; the simulator has its own host around the same node."""
+
+    def __init__(self, city: City, name: str, hub: Hub, turns: Turns, data_dir: Path | None) -> None:
+        self.city = city
+        self.name = name
+        self.hub = hub
+        self.turns = turns
+        self.journal_id = _journal_id(data_dir)
+        self.node = Node(city, name, hub.wall_us, self._now_us())
+        self.inbox = Inbox()
+        self.links: dict[str, Link] = {}
+        self.history = History(self)
+        self.moves = Moves(self)
+        self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
+        self.received_messages: dict[str, int] = dict.fromkeys(self.node.peers, 0)
+        self.received_bytes: dict[str, int] = dict.fromkeys(self.node.peers, 0)
+        self._tombstones: dict[str, tuple[int, str]] = {}
+        self._entry: LinkMessage | None = None  # the peer's message that is being taken
+        self._uses = 0
+        self._routed: Message | None = None
+        self._route: Route = EMPTY_ROUTE
+        self._copies: dict[Route, list[LinkCopy]] = {}
+        self._number = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runners: dict[type, Callable[[Any], None]] = {
+            Send: self._send_frame,
+            Keep: self._keep,
+            RoutesChanged: lambda effect: self.hub.routes.invalidate(effect.topic_filter),
+            TableChanged: self._table_changed,
+            Reroute: self.history.reroute,
+            HandOver: self.history.hand_over,
+            Replay: self.history.replay,
+            SendRetained: self._send_retained,
+            SessionFound: self.moves.found,
+            SessionTaken: self.moves.taken,
+            SessionArrived: lambda effect: None,  # sessions travel as messages, so that none is lost on the way
+        }
+
+    def _now_us(self) -> int:
+        return int(self.hub.now * 1_000_000)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self, secret: bytes, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """After recovery: dials every peer and begins to greet."""
+        for session in self.hub.sessions.values():
+            if not session.client_id.startswith("$"):
+                self.node.directory.restored(session.client_id, session.detached_wall_us)
+        for peer in self.node.peers:
+            link = Link(self, peer, self.hub.link_session(peer), secret)
+            self.links[peer] = link
+            spec = self.city.broker(peer)
+            address = addresses.get(peer, (spec.host, spec.port))
+            self._tasks.append(asyncio.create_task(link.run(*address)))
+        self.run(self.node.directory.living(self.city.names))
+        self._tasks.append(asyncio.create_task(self._tick()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        interval_s = self.city.membership.hello_interval_ms / 5000
+        while True:
+            self.turns.now()
+            clients = len(self.hub.connections) - len(self.heard)
+            self.run(self.node.tick(self._now_us(), clients))
+            self.history.mark()
+            self.turns.worked()
+            await asyncio.sleep(interval_s)
+
+    def link_up(self, link: Link) -> None:
+        self.run(self.node.peer_up(link.peer, self._now_us()))
+        self.hub.resume(link.session)
+
+    def link_down(self, link: Link) -> None:
+        self.run(self.node.peer_down(link.peer, self._now_us()))
+
+    # --- the node's effects ---------------------------------------------------------------------------------------
+
+    def run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._runners[type(effect)](effect)
+        if effects:
+            self._routed = None
+
+    def _send_frame(self, effect: Send) -> None:
+        self.links[effect.peer].send_frame(encode_frame(effect.frame))
+
+    def _keep(self, effect: Keep) -> None:
+        self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
+
+    def _table_changed(self, effect: TableChanged) -> None:
+        for entry in effect.entries:
+            logs.info("topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
+
+    def _send_retained(self, effect: SendRetained) -> None:
+        """Everything stored, and every deletion still known, of a filter; the peer keeps what is newer."""
+        copies = [self.copy_for(Hop(effect.peer, FINAL), SYNC)]
+        for message in self.hub.retained.match(effect.topic_filter):
+            if not message.topic.startswith("$"):
+                self.hub.replay(message, copies)
+        for message in self._deletions(effect.topic_filter):
+            self.hub.replay(message, copies)
+
+    def copy_for(self, hop: Hop, flags: int = 0) -> LinkCopy:
+        return LinkCopy(self.hub.link_session(hop.peer), note_of(hop, flags))
+
+    # --- what the hub asks ----------------------------------------------------------------------------------------
+
+    def is_local(self, topic: str) -> bool:
+        route = self.node.route(topic)
+        return not route.hops and not route.shares
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        route = self._routing(message)
+        if not route.hops:
+            return []
+        found = self._copies.get(route)
+        if found is None:
+            found = [self.copy_for(hop) for hop in route.hops]
+            if len(self._copies) > 10_000:
+                self._copies.clear()
+            self._copies[route] = found
+        return found
+
+    def picks_share(self, group: str, filter: str, message: Message) -> bool:
+        return f"$share/{group}/{filter}" in self._routing(message).shares
+
+    def _routing(self, message: Message) -> Route:
+        if message is self._routed:
+            return self._route
+        entry = self._entry
+        if entry is None or entry.message is not message:
+            log = self.hub.log
+            self._number += 1
+            number = log.next_offset() if message.qos and log is not None else self._number
+            route = self.node.route(message.topic, CLIENT, self.name, number)
+        else:
+            shares = entry.shares if self._uses & SHARE else ()
+            route = Route((), shares) if shares else EMPTY_ROUTE
+            if self._uses & DISTRIBUTE:
+                route = self.node.route(
+                    message.topic,
+                    entry.stage,
+                    message.origin,
+                    message.origin_offset,
+                    entry.served,
+                    shares,
+                    entry.shares_done,
+                    bool(entry.flags & CHECK),
+                )
+        self._routed, self._route = message, route
+        return route
+
+    def subscribed(self, filter: str, share: str, members: int) -> None:
+        full = f"$share/{share}/{filter}" if share else filter
+        self.run(self.node.subscribed(full, self._now_us(), members if share else 1))
+
+    def unsubscribed(self, filter: str, share: str) -> None:
+        self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
+
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+        return self.moves.asks(outlet, client_id, clean_start)
+
+    def ended(self, session: Session) -> None:
+        if not session.client_id.startswith("$"):
+            self.run(self.node.directory.ended(session.client_id))
+
+    # --- retained messages: the greater (time, broker) wins everywhere ----------------------------------------------
+
+    def retains(self, message: Message) -> bool:
+        if message.topic.startswith("$"):
+            return True
+        known = self._version(message.topic)
+        if message.kind != KIND_LINK and message.time_us <= known[0]:
+            message.time_us = known[0] + 1  # our own clock may lag; what a client says now is newer than what was
+        if (message.time_us, message.origin or self.name) <= known:
+            return False
+        if message.payload:
+            self._tombstones.pop(message.topic, None)
+        else:
+            self._tombstones[message.topic] = (message.time_us, message.origin or self.name)
+            if len(self._tombstones) > MAX_TOMBSTONES:
+                self._tombstones.pop(next(iter(self._tombstones)))
+        return True
+
+    def _version(self, topic: str) -> tuple[int, str]:
+        stored = self.hub.retained.get(topic)
+        if stored is not None:
+            return stored.time_us, stored.origin or self.name
+        return self._tombstones.get(topic, (0, ""))
+
+    def _deletions(self, topic_filter: str) -> list[Message]:
+        found: list[Message] = []
+        for topic, (time_us, origin) in self._tombstones.items():
+            if matches(topic_filter, topic):
+                found.append(Message(topic, b"", 1, True, b"", 0, time_us, "", KIND_LINK, origin, 0))
+        return found
+
+    # --- what peers send ------------------------------------------------------------------------------------------
+
+    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+        old = self.heard.get(peer)
+        if old is not None and old is not outlet:
+            old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
+        self.heard[peer] = outlet
+
+    def link_lost(self, peer: str, outlet: Outlet) -> None:
+        if self.heard.get(peer) is outlet:
+            del self.heard[peer]
+
+    def journal_told(self, peer: str, journal: str) -> None:
+        try:
+            number = int(journal, 16)
+        except ValueError:
+            return
+        if self.inbox.journal_of(peer, number):
+            logs.warning("the peer started with a new journal", peer=peer)
+
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        self.received_bytes[peer] += len(payload)
+        if topic == CONTROL_TOPIC:
+            self.run(self.node.frame(peer, payload, self._now_us()))
+        elif topic == BATCH_TOPIC:
+            self._batch(peer, payload, waiter)
+        else:
+            raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
+
+    def _batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
+        entries = decode_batch(payload, self.hub.wall_us)
+        self.received_messages[peer] += len(entries)
+        for entry in entries:
+            self._receive(peer, entry)
+        self._entry = None
+        if waiter is not None:
+            cursor = Packer().text(peer).u64(self.inbox.journal_number(peer)).i64(self.inbox.cursor(peer)).done()
+            self.hub.append(records.LINK, cursor, True)
+            self.inbox.settled(peer)
+            self.hub.when_committed(waiter)
+
+    def _receive(self, peer: str, entry: LinkMessage) -> None:
+        message = entry.message
+        uses = self.inbox.accept(peer, entry, self.name)
+        if uses == DROP:
+            return
+        if self.moves.is_session(message):
+            self.moves.arrived(peer, message)
+            return
+        if entry.flags & SYNC:
+            self._sync(message)
+            return
+        if message.retain and self._version(message.topic) == (message.time_us, message.origin):
+            uses &= ~DELIVER  # it came as a stored message before
+        self._entry, self._uses = entry, uses
+        self.hub.publish(message, None, uses, bool(uses & DELIVER))
+
+    def _sync(self, message: Message) -> None:
+        """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
+        if not self.hub.keep(message):
+            return
+        if message.payload:
+            for target in self.hub.routes.find(message.topic.encode()).targets:
+                self.hub.send_retained(target.session, message, min(target.qos, message.qos), target.identifiers)
+                self.hub.pump(target.session)
+
+    # --- after a restart ------------------------------------------------------------------------------------------
+
+    def recovered(self, kind: int, body: bytes) -> None:
+        reader = Unpacker(body)
+        peer = reader.text()
+        if kind == records.LINK:
+            self.inbox.restore_cursor(peer, reader.u64(), reader.i64())
+        else:
+            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
+
+    def replayed(self, message: Message, uses: int) -> None:
+        if message.kind == KIND_LINK and message.origin_offset >= 0:
+            self.inbox.received(message.origin, message.origin_offset, uses)
+
+    def snapshot(self) -> bytes:
+        packer = Packer().blob(self.inbox.dump())
+        kept = self.node.snapshot()
+        packer.u32(len(kept))
+        for keep in kept:
+            packer.text(keep.peer).blob(encode_frame(keep.frame))
+        packer.u32(len(self._tombstones))
+        for topic, (time_us, origin) in self._tombstones.items():
+            packer.text(topic).u64(time_us).text(origin)
+        return packer.done()
+
+    def restored(self, state: bytes) -> None:
+        if not state:
+            return
+        reader = Unpacker(state)
+        self.inbox.load(reader.blob())
+        for _ in range(reader.u32()):
+            peer = reader.text()
+            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
+        for _ in range(reader.u32()):
+            topic = reader.text()
+            self._tombstones[topic] = (reader.u64(), reader.text())
+
+
+def _journal_id(data_dir: Path | None) -> str:
+    """Names this broker's journal, so that peers notice when it starts anew."""
+    if data_dir is None:
+        return secrets.token_hex(7)
+    path = data_dir / "journal-id"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fresh = secrets.token_hex(7)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(fresh)
+        os.replace(temporary, path)
+        return fresh
+
+
+def link_secret(city: City) -> bytes:
+    """The city's secret from its file or the file it names."""
+    if city.links.secret_file is not None:
+        secret = city.links.secret_file.read_bytes().strip()
+    else:
+        secret = (city.links.secret or "").encode()
+    if not secret and city.links.ca_file is None:
+        raise MetroError("the city has neither a secret nor certificates for its links")
+    return secret or b"certificates"

@@ -1,0 +1,132 @@
+"""While a lake is configured: closes telemetry windows, and keeps a recorder process running that ships the journal."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from metromq.broker import logs
+from metromq.broker.city.host import CityHost
+from metromq.pipeline.spool import spool_window
+from metromq.pipeline.telemetry import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
+from metromq.protocol.session.census import DELAY_BUCKETS, Census, TopicCount
+from metromq.protocol.session.hub import Hub
+
+RESTART_S = 1.0
+MAX_RESTART_S = 60.0
+STOP_S = 10.0
+
+
+class Telemetry:
+    """Turns the hub's census into windows; (broker, start, sequence) names each for ever."""
+
+    def __init__(self, hub: Hub, site: str, window_s: float, host: CityHost | None) -> None:
+        self._hub = hub
+        self._site = site
+        self._host = host
+        self._window_us = int(window_s * 1_000_000)
+        self._sequence = hub.wall_us
+        self._start_us = self._window_of(hub.wall_us)
+        self._links: dict[str, tuple[int, int]] = {}
+        hub.census = Census()
+
+    def _window_of(self, wall_us: int) -> int:
+        return wall_us - wall_us % self._window_us
+
+    def roll(self, force: bool = False) -> TelemetryWindow | None:
+        """The window that has ended, once; `force` closes the current one early, at a stop."""
+        start = self._window_of(self._hub.wall_us)
+        if start == self._start_us and not force:
+            return None
+        census = self._hub.census
+        assert census is not None
+        rows = [_topic_row(topic, count) for topic, count in census.take().items()]
+        if census.connects or any(census.delays):
+            rows.append(TelemetryRow(SITE, self._site, connects=census.connects, delay_counts=tuple(census.delays)))
+            census.connects = 0
+            census.delays = [0] * DELAY_BUCKETS
+        rows += self._link_rows()
+        ended, self._start_us = self._start_us, start
+        self._sequence += 1
+        if not rows:
+            return None
+        return TelemetryWindow(self._hub.name, self._site, ended, self._window_us / 1e6, self._sequence, tuple(rows))
+
+    def _link_rows(self) -> list[TelemetryRow]:
+        rows: list[TelemetryRow] = []
+        for peer, link in self._host.links.items() if self._host is not None else ():
+            messages, size = self._links.get(peer, (0, 0))
+            self._links[peer] = (link.sent_messages, link.sent_bytes)
+            if link.sent_messages > messages:
+                delays = link.take_delays()
+                sent, sent_bytes = link.sent_messages - messages, link.sent_bytes - size
+                rows.append(TelemetryRow(LINK, peer, messages=sent, bytes=sent_bytes, delay_counts=delays))
+        return rows
+
+
+def _topic_row(topic: str, count: TopicCount) -> TelemetryRow:
+    return TelemetryRow(
+        TOPIC,
+        topic,
+        publications=count.publications,
+        published_bytes=count.published_bytes,
+        publishers=len(count.publishers),
+        subscribers=count.most_subscribers,
+        deliveries_local=count.deliveries_local,
+        deliveries_remote=count.deliveries_remote,
+        delivered_bytes=count.delivered_bytes,
+        opened=count.opened,
+        closed=count.closed,
+    )
+
+
+class Recording:
+    """Owns the telemetry and the recorder process of one broker."""
+
+    def __init__(self, hub: Hub, data_dir: Path, lake: str, site: str, window_s: float, host: CityHost | None) -> None:
+        self._data_dir = data_dir
+        self._lake = lake
+        self._name = hub.name
+        self._telemetry = Telemetry(hub, site, window_s, host)
+        self._process: asyncio.subprocess.Process | None = None
+
+    def tick(self, force: bool = False) -> None:
+        window = self._telemetry.roll(force)
+        if window is not None:
+            spool_window(self._data_dir, window)
+
+    async def run(self) -> None:
+        """Restarts the recorder when it dies; it resumes from its own durable position."""
+        wait_s = RESTART_S
+        while True:
+            started = asyncio.get_running_loop().time()
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "metromq.cli.main",
+                "pipeline",
+                "record",
+                "--data",
+                str(self._data_dir),
+                "--lake",
+                self._lake,
+                "--broker",
+                self._name,
+            )
+            code = await self._process.wait()
+            logs.error("the recorder stopped and is started again", exit_code=code, broker=self._name)
+            lived_s = asyncio.get_running_loop().time() - started
+            wait_s = RESTART_S if lived_s > MAX_RESTART_S else min(wait_s * 2, MAX_RESTART_S)
+            await asyncio.sleep(wait_s)
+
+    async def stop(self) -> None:
+        """After the journal is closed: the recorder ships the rest and ends."""
+        self.tick(force=True)
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

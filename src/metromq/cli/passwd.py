@@ -1,0 +1,155 @@
+"""`metromq passwd`: manages password files, with the options of mosquitto_passwd."""
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+import click
+
+from metromq.broker.auth import passwords, scram
+from metromq.client.scram import LEAST_ITERATIONS, ScramError, saslprep
+from metromq.errors import UsageError
+
+EPILOG = """\b
+Examples:
+  metromq passwd -c passwords alice           a new file with one user; asks for the password
+  metromq passwd passwords bob                adds bob or changes his password
+  metromq passwd -b passwords carol SECRET    the password on the command line, where others may see it
+  metromq passwd -D passwords bob             removes bob
+  metromq passwd -U passwords                 hashes a file of user:password lines
+  metromq passwd -c -H scram-sha-256 scram alice   a store for SCRAM-SHA-256
+"""
+HASHES = ["sha512-pbkdf2", "sha512", "scram-sha-256"]
+
+
+@click.command("passwd", epilog=EPILOG)
+@click.option("-c", "create", is_flag=True, help="Make a new file; an existing one is overwritten.")
+@click.option("-b", "batch", is_flag=True, help="Take the password from the command line.")
+@click.option("-D", "delete", is_flag=True, help="Delete the user.")
+@click.option("-U", "upgrade", is_flag=True, help="Hash the plain passwords of a file.")
+@click.option("-H", "kind", type=click.Choice(HASHES), default=HASHES[0], show_default=True)
+@click.option("-I", "iterations", type=click.IntRange(1, passwords.MOST_ITERATIONS), help="Rounds of hashing.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("username", required=False)
+@click.argument("password", required=False)
+def command(
+    create: bool,
+    batch: bool,
+    delete: bool,
+    upgrade: bool,
+    kind: str,
+    iterations: int | None,
+    file: Path,
+    username: str | None,
+    password: str | None,
+) -> None:
+    """Add, change or delete users of a password file. A running broker reads it again at SIGHUP."""
+    if sum((create, delete, upgrade)) > 1:
+        raise UsageError("only one of -c, -D and -U can be given")
+    if upgrade:
+        if username is not None:
+            raise UsageError("-U takes only the file")
+        upgrade_file(file, kind, iterations)
+        return
+    if username is None:
+        raise UsageError("the username is missing: metromq passwd FILE USERNAME")
+    passwords.check_username(username)
+    if delete:
+        delete_user(file, username)
+        return
+    if (password is not None) != batch:
+        raise UsageError("-b and the password belong together; without -b the password is asked for")
+    if password is None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt="Reenter password", err=True)
+    lines = [] if create else read_lines(file)
+    write_lines(file, set_user(lines, username, hashed(password, kind, iterations)))
+
+
+def hashed(password: str, kind: str, iterations: int | None) -> str:
+    """The stored form of a password, with fresh salt."""
+    if kind == "scram-sha-256":
+        saslprep(password)
+        rounds = iterations or scram.DEFAULT_ITERATIONS
+        if rounds < LEAST_ITERATIONS:
+            raise UsageError(f"SCRAM takes at least {LEAST_ITERATIONS} iterations (RFC 7677)")
+        return str(scram.derive_keys(password, secrets.token_bytes(scram.SALT_BYTES), rounds))
+    rounds = 0 if kind == "sha512" else iterations or passwords.DEFAULT_ITERATIONS
+    return str(passwords.hash_password(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), rounds))
+
+
+def set_user(lines: list[str], username: str, stored: str) -> list[str]:
+    """The lines with the user's one replaced or, for a new user, added; all others as they were."""
+    line = f"{username}:{stored}"
+    changed = [line if _user(old) == username else old for old in lines]
+    return changed if line in changed else [*changed, line]
+
+
+def delete_user(file: Path, username: str) -> None:
+    lines = read_lines(file)
+    kept = [line for line in lines if _user(line) != username]
+    if len(kept) == len(lines):
+        raise UsageError(f"{file} has no user {username}")
+    write_lines(file, kept)
+
+
+def upgrade_file(file: Path, kind: str, iterations: int | None) -> None:
+    """Hashes every plain password; unlike mosquitto_passwd, leaves what is hashed already."""
+    changed: list[str] = []
+    for number, line in enumerate(read_lines(file), start=1):
+        username, colon, stored = line.strip().partition(":")
+        if not line.strip() or line.startswith("#"):
+            changed.append(line)
+        elif not colon:
+            raise UsageError(f"{file}: line {number}: no colon between username and password")
+        elif _is_hashed(stored):
+            changed.append(line)
+        else:
+            changed.append(f"{username}:{hashed(stored, kind, iterations)}")
+    write_lines(file, changed)
+
+
+def read_lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {file}; make it with -c") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+
+
+def write_lines(file: Path, lines: list[str]) -> None:
+    """Replaces the file in one step, so that a broker never reads half of it, and only for its owner's eyes."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write("".join(f"{line}\n" for line in lines))
+                if file.exists():
+                    before = file.stat()
+                    os.fchmod(out.fileno(), before.st_mode & 0o777)
+                    if os.geteuid() == 0:
+                        os.fchown(out.fileno(), before.st_uid, before.st_gid)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(name, file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _user(line: str) -> str | None:
+    username, colon, _ = line.strip().partition(":")
+    return username if colon and not line.startswith("#") else None
+
+
+def _is_hashed(stored: str) -> bool:
+    for parse in (passwords.parse_hash, scram.parse_keys):
+        try:
+            parse(stored)
+        except (ValueError, ScramError):
+            continue
+        return True
+    return False

@@ -1,0 +1,96 @@
+"""How a city's status looks to people."""
+
+from rich.table import Table
+
+from metromq.federation.status import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
+
+STYLES = {"up": "green", "down": "red", "unreachable": "yellow"}
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def brokers_table(status: CityStatus) -> Table:
+    table = Table(title=f"{status.city} ({status.routing})", title_justify="left", box=None, pad_edge=False)
+    for name in ("broker", "listen", "area", "site", "pid", "state", "serves"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("broker", "listen", "pid", "state"))
+    for name in ("links", "clients", "subs", "in/s", "out/s", "backlog"):
+        table.add_column(name, justify="right")
+    for broker in status.brokers:
+        table.add_row(*_broker_row(broker))
+    return table
+
+
+def _broker_row(broker: BrokerStatus) -> list[str]:
+    state = f"[{STYLES[broker.state]}]{broker.state}[/]"
+    place = [broker.name, broker.listen, broker.area, broker.site, str(broker.pid or ""), state]
+    if broker.state != UP:
+        return [*place, "", "", "", "", "", "", ""]
+    links_up = sum(1 for link in broker.links if link.state == UP)
+    return [
+        *place,
+        " ".join(area_text(area) for area in broker.areas),
+        f"{links_up}/{len(broker.links)}",
+        str(broker.clients),
+        str(broker.subscriptions),
+        f"{broker.traffic.messages_received_per_s:.1f}",
+        f"{broker.traffic.messages_sent_per_s:.1f}",
+        str(sum(link.backlog for link in broker.links)),
+    ]
+
+
+def area_text(area: AreaStatus) -> str:
+    """`1/2@3`: area 1/2 since epoch 3; brackets: in place of another broker."""
+    text = f"{area.area}@{area.epoch}" if area.epoch else area.area
+    return text if area.home else f"({text})"
+
+
+def links_table(status: CityStatus, every: bool) -> Table | None:
+    """Links with something to tell, or every one; None when there is none."""
+    table = Table(title="links", title_justify="left", box=None, pad_edge=False)
+    for name in ("from", "to", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("backlog", "lag", "sent", "sent/s", "kB sent", "received", "received/s"):
+        table.add_column(name, justify="right")
+    table.add_column("problem", overflow="fold")
+    for broker in status.brokers:
+        for link in broker.links:
+            if every or link.state != UP or link.backlog or link.messages_sent_per_s >= 0.1:
+                table.add_row(*_link_row(broker.name, link))
+    return table if table.row_count else None
+
+
+def _link_row(broker: str, link: LinkStatus) -> list[str]:
+    return [
+        broker,
+        link.peer,
+        f"[{STYLES[link.state]}]{link.state}[/]",
+        str(link.backlog),
+        duration(link.lag_s) if link.backlog else "",
+        str(link.messages_sent),
+        f"{link.messages_sent_per_s:.1f}",
+        f"{link.bytes_sent / 1000:.0f}",
+        str(link.messages_received),
+        f"{link.messages_received_per_s:.1f}",
+        link.problem,
+    ]
+
+
+def duration(seconds: float) -> str:
+    for size, unit in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def totals(status: CityStatus) -> str:
+    """One line for the whole city."""
+    running = [broker for broker in status.brokers if broker.state == UP]
+    links = [link for broker in running for link in broker.links]
+    tables = len({broker.table for broker in running})
+    return (
+        f"{len(running)}/{len(status.brokers)} brokers up, {sum(1 for link in links if link.state == UP)}/{len(links)}"
+        f" links up, {sum(broker.clients for broker in running)} clients,"
+        f" {sum(broker.traffic.messages_received_per_s for broker in running):.0f} messages/s in,"
+        f" {sum(broker.traffic.messages_sent_per_s for broker in running):.0f} out,"
+        f" {sum(link.messages_sent_per_s for link in links):.0f} between brokers,"
+        f" {'topic tables agree' if tables <= 1 else f'{tables} different topic tables'}"
+    )

@@ -1,0 +1,96 @@
+"""`metromq up`: a whole city on this machine, kept running until it is told to stop."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from metromq.cli.tables import brokers_table
+from metromq.control.places import DEFAULT_DATA, city_named, only_one
+from metromq.control.processes import Keeper
+from metromq.control.running import Options, RunningCity
+from metromq.federation.city import City
+from metromq.federation.status import CityStatus
+
+EPILOG = """\b
+Examples:
+  metromq up                                      the preset geographic: sixteen brokers
+  metromq up central --durability memory          another preset
+  metromq up city.toml --data /var/lib/metromq    your own
+  metromq up city.toml --only harbour,airport     the brokers of this machine
+\b
+While it runs:
+  metromq status          what runs where, links, rates
+  metromq explain TOPIC   the way of a message
+"""
+
+Work = Callable[[RunningCity, CityStatus], Awaitable[None]]
+
+
+@click.command("up", epilog=EPILOG)
+@click.argument("city", default="geographic", metavar="[CITY]")
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Where all is kept."
+)
+@click.option("--only", metavar="NAME,...", default="", help="Start only these brokers here.")
+@click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True), help="Settings of every broker.")
+def command(city: str, data: Path, only: str, durability: str | None, config_file: Path | None) -> None:
+    """Start all brokers of CITY (a TOML file or a preset's name), restart what dies, stop all on Ctrl-C."""
+    names = tuple(name for name in only.split(",") if name)
+    console = Console()
+    with only_one(data):
+        uvloop.run(
+            run(city_named(city, os.environ), data, names, Options(durability, config_file), console, wait_for_ever)
+        )
+
+
+async def wait_for_ever(running: RunningCity, status: CityStatus) -> None:
+    await asyncio.Event().wait()
+
+
+async def run(city: City, data: Path, only: tuple[str, ...], options: Options, console: Console, work: Work) -> None:
+    """Starts the city, does `work` until it ends or a signal comes, and stops the city."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    running = RunningCity(city, data, only, options, lambda text: console.print(text, highlight=False))
+    main = asyncio.create_task(_start_and_work(running, console, work))
+    asking = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((main, asking), return_when=asyncio.FIRST_COMPLETED)
+        if main.done():
+            main.result()
+    finally:
+        asking.cancel()
+        main.cancel()
+        await asyncio.gather(main, return_exceptions=True)
+        console.print("Stopping.", highlight=False)
+        await running.stop()
+    console.print("All stopped.", highlight=False)
+
+
+async def _start_and_work(running: RunningCity, console: Console, work: Work) -> None:
+    status = await start_with_bar(running, console)
+    console.print(brokers_table(status))
+    console.print(f"Data and logs are in {running.data}. Ctrl-C stops the city.", highlight=False)
+    await work(running, status)
+
+
+async def start_with_bar(running: RunningCity, console: Console) -> CityStatus:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        brokers = progress.add_task("Starting brokers", total=len(running.names))
+        links = progress.add_task("Joining them", total=None)
+
+        def ready(keeper: Keeper) -> None:
+            progress.advance(brokers)
+
+        await running.start(ready)
+        return await running.joined(lambda up, wanted: progress.update(links, completed=up, total=wanted))

@@ -1,0 +1,159 @@
+"""Where a city's files are on one machine: DIR/city.toml, and for each broker DIR/NAME with journal, log and address.
+
+DIR/NAME/broker.json says where a running broker answers: `{"name", "pid", "listen", "http", "started"}`. It is written
+when the broker is ready and removed when it stops; after a crash it stays, and its process is gone.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from metromq.errors import ConfigError, UsageError
+from metromq.federation.city import PREFIX, PRESETS, City, load_city, load_preset
+from metromq.federation.city_text import city_text
+
+DEFAULT_DATA = Path("metromq-data")
+CITY_FILE = "city.toml"
+BROKER_FILE = "broker.json"
+LOG_FILE = "broker.log"
+LOCK_FILE = "up.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What broker.json says."""
+
+    name: str
+    pid: int
+    listen: str
+    http: str
+    started: float  # Unix time in seconds
+
+
+def city_named(text: str, environ: Mapping[str, str]) -> City:
+    """The city of a file, or a preset by its name."""
+    if text in PRESETS and not Path(text).is_file():
+        return load_preset(text)
+    if not Path(text).is_file():
+        raise UsageError(f"there is no file {text}, and the presets are {', '.join(PRESETS)}")
+    return load_city(Path(text), {name: value for name, value in environ.items() if name.startswith(PREFIX)})
+
+
+def city_running(text: str | None, data: Path, environ: Mapping[str, str]) -> City:
+    """The city that a command is about: the named one, with the ports that were chosen for it, or the one of DIR."""
+    chosen = data / CITY_FILE
+    if text is None:
+        if not chosen.is_file():
+            raise UsageError(f"no city has been started in {data}: name its file, or its directory with --data")
+        return load_city(chosen)
+    city = city_named(text, environ)
+    return with_chosen_ports(city, load_city(chosen)) if chosen.is_file() else city
+
+
+def with_chosen_ports(city: City, chosen: City) -> City:
+    """Brokers that leave their port to the system get the one of an earlier start."""
+    brokers = tuple(
+        dataclasses.replace(broker, listen=chosen.by_name[broker.name].listen)
+        if broker.port == 0 and broker.name in chosen.by_name and chosen.by_name[broker.name].host == broker.host
+        else broker
+        for broker in city.brokers
+    )
+    return dataclasses.replace(city, brokers=brokers)
+
+
+def choose_ports(city: City) -> City:
+    """Every port 0 becomes a free one; all are held until the last is chosen, so that none is chosen twice."""
+    with ExitStack() as stack:
+        brokers = []
+        for broker in city.brokers:
+            if broker.port == 0:
+                held = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in broker.host else socket.AF_INET))
+                try:
+                    held.bind((broker.host, 0))
+                except OSError as error:
+                    raise ConfigError(f"broker {broker.name}", f"cannot use {broker.host}: {error.strerror}") from error
+                host = f"[{broker.host}]" if ":" in broker.host else broker.host
+                broker = dataclasses.replace(broker, listen=f"{host}:{held.getsockname()[1]}")
+            brokers.append(broker)
+    return dataclasses.replace(city, brokers=tuple(brokers))
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def keep_city(data: Path, city: City) -> Path:
+    """Writes the city with its ports, so that other commands find them; it may hold the secret, so only we may read."""
+    data.mkdir(parents=True, exist_ok=True)
+    _write(data / CITY_FILE, city_text(city), 0o600)
+    return data / CITY_FILE
+
+
+def keep_place(directory: Path, place: Place) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", 0o644)
+
+
+def forget_place(directory: Path, pid: int) -> None:
+    """Removes our own broker.json, and no one else's."""
+    place = read_place(directory)
+    if place is not None and place.pid == pid:
+        (directory / BROKER_FILE).unlink(missing_ok=True)
+
+
+def read_place(directory: Path) -> Place | None:
+    try:
+        raw = json.loads((directory / BROKER_FILE).read_text())
+        return Place(raw["name"], int(raw["pid"]), raw["listen"], raw["http"], float(raw["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def lives(pid: int) -> bool:
+    """Whether a process has this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def only_one(data: Path) -> Iterator[None]:
+    """Holds the directory: two supervisors of the same brokers would restart each other's."""
+    data.mkdir(parents=True, exist_ok=True)
+    with open(data / LOCK_FILE, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UsageError(
+                f"a city runs in {data} already (process {file.read().strip() or 'unknown'}): "
+                "stop it first, or choose another directory with --data"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Whole or not at all, whoever reads meanwhile."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)

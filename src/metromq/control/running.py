@@ -1,0 +1,88 @@
+"""A city on one machine: its programs, started together, and looked at until their links are up."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from metromq.control.asking import ask_city, is_ready
+from metromq.control.places import CITY_FILE, LOG_FILE, choose_ports, keep_city, with_chosen_ports
+from metromq.control.processes import Keeper, Program, Supervisor
+from metromq.errors import UsageError
+from metromq.federation.city import City, load_city
+from metromq.federation.status import UP, CityStatus
+
+LINKS_PATIENCE_S = 20.0
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every broker of the city gets on its command line."""
+
+    durability: str | None = None
+    config_file: Path | None = None
+
+
+class RunningCity:
+    """Call `start` once, then `stop`. `tell` gets a sentence for every event."""
+
+    def __init__(
+        self, city: City, data: Path, only: tuple[str, ...], options: Options, tell: Callable[[str], None]
+    ) -> None:
+        for name in only:
+            city.broker(name)
+        self.data = data
+        self.city = resolved(city, data)
+        self.names = only or self.city.names
+        file = keep_city(data, self.city)
+        programs = tuple(broker_program(file, data, name, options) for name in self.names)
+        self.supervisor = Supervisor(programs, tell)
+
+    async def start(self, ready: Callable[[Keeper], None]) -> None:
+        await self.supervisor.start(ready)
+
+    async def joined(self, look: Callable[[int, int], None]) -> CityStatus:
+        """The status once every link between the brokers started here is up, or after a while without that."""
+        wanted = len(self.names) * (len(self.names) - 1)
+        status = await ask_city(self.city, self.data)
+        try:
+            async with asyncio.timeout(LINKS_PATIENCE_S):
+                while (up := self._links_up(status)) < wanted:
+                    look(up, wanted)
+                    await asyncio.sleep(LOOK_S)
+                    status = await ask_city(self.city, self.data)
+                look(up, wanted)
+        except TimeoutError:
+            pass
+        return status
+
+    def _links_up(self, status: CityStatus) -> int:
+        links = (link for broker in status.brokers for link in broker.links)
+        return sum(1 for link in links if link.state == UP and link.peer in self.names)
+
+    async def stop(self) -> None:
+        await self.supervisor.stop()
+
+
+def resolved(city: City, data: Path) -> City:
+    """With a port for every broker: the file's, the one of an earlier start in this directory, or a free one."""
+    earlier = data / CITY_FILE
+    if earlier.is_file():
+        try:
+            city = with_chosen_ports(city, load_city(earlier))
+        except UsageError:
+            pass  # an old or broken file is written anew
+    return choose_ports(city)
+
+
+def broker_program(city_file: Path, data: Path, name: str, options: Options) -> Program:
+    command = [sys.executable, "-m", "metromq.cli.main", "serve", "--until-eof"]
+    command += ["--city", str(city_file), "--name", name, "--data", str(data)]
+    if options.durability is not None:
+        command += ["--durability", options.durability]
+    if options.config_file is not None:
+        command += ["--config", str(options.config_file)]
+    return Program(name, "broker", tuple(command), data / name / LOG_FILE, partial(is_ready, data / name))

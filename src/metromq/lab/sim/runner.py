@@ -1,0 +1,88 @@
+"""Plays a story in the simulator."""
+
+from collections.abc import Callable, Mapping
+
+from metromq.federation.city import grid_city
+from metromq.lab.scenario import Step, judge_delivery, judge_share, payloads, play
+from metromq.lab.sim.broker import SimBroker
+from metromq.lab.sim.city import SimCity
+
+
+class SimStage:
+    def __init__(self) -> None:
+        self._city: SimCity | None = None
+        self._read: dict[str, int] = {}  # how much of a client's deliveries earlier expectations have used
+        self.verbs: Mapping[str, Callable[[Mapping[str, str]], None]] = {
+            "city": self._found,
+            "connects": self._connects,
+            "subscribes": self._subscribes,
+            "unsubscribes": lambda words: self._at(words).unsubscribe(words["client"], words["filter"]),
+            "publishes": self._publishes,
+            "clears": lambda words: self._at(words).publish(words["client"], words["topic"], "", 1, True),
+            "disconnects": lambda words: self._at(words).disconnect(words["client"], False),
+            "vanishes": lambda words: self._at(words).disconnect(words["client"], True),
+            "kill": lambda words: self.city.brokers[words["broker"]].kill(),
+            "start": lambda words: self.city.brokers[words["broker"]].start(),
+            "pause": lambda words: self.city.brokers[words["broker"]].pause(),
+            "resume": lambda words: self.city.brokers[words["broker"]].resume(),
+            "split": lambda words: self.city.network.split(words["brokers"].split(), self.city.city.names),
+            "cut": lambda words: self.city.network.cut(words["one"], words["other"]),
+            "heal": lambda words: self.city.network.heal(),
+            "wait": lambda words: self.city.run(float(words["seconds"])),
+            "settle": lambda words: self.city.settle(),
+            "expect_nothing": self._expect_nothing,
+            "expect_gets": lambda words: judge_delivery(self._news(words["client"]), words),
+            "expect_share": lambda words: judge_share([self._news(c) for c in words["clients"].split(" and ")], words),
+            "expect_owner": self._expect_owner,
+            "expect_tables": self._expect_tables,
+        }
+
+    @property
+    def city(self) -> SimCity:
+        assert self._city is not None, "a story starts with its city"
+        return self._city
+
+    def _at(self, words: Mapping[str, str]) -> SimBroker:
+        return self.city.at(words["client"])
+
+    def _found(self, words: Mapping[str, str]) -> None:
+        self._city = SimCity(grid_city(words["routing"], count=int(words["count"]), hello_interval_ms=200))
+        self._city.start()
+
+    def _connects(self, words: Mapping[str, str]) -> None:
+        topic, _, payload = words.get("will", "").partition(" ")
+        self.city.connect(words["client"], words["broker"], "keeps" not in words, (topic, payload) if topic else None)
+        self.city.run(0.05)
+
+    def _subscribes(self, words: Mapping[str, str]) -> None:
+        self._at(words).subscribe(words["client"], words["filter"], int(words.get("qos", "0")))
+        self.city.run(0.05)
+
+    def _publishes(self, words: Mapping[str, str]) -> None:
+        for payload in payloads(words["payloads"]):
+            broker = self._at(words)
+            broker.publish(words["client"], words["topic"], payload, int(words.get("qos", "0")), "retained" in words)
+            self.city.run(0.001)
+
+    def _news(self, client: str) -> list[str]:
+        received = [delivery.payload for delivery in self.city.received(client)]
+        start, self._read[client] = self._read.get(client, 0), len(received)
+        return received[start:]
+
+    def _expect_nothing(self, words: Mapping[str, str]) -> None:
+        news = self._news(words["client"])
+        assert not news, f"got {news}"
+
+    def _expect_owner(self, words: Mapping[str, str]) -> None:
+        running = [name for name, broker in self.city.brokers.items() if broker.running]
+        owners = {self.city.owner(words["area"], name) for name in running}
+        assert owners == {words["broker"]}, f"brokers say {sorted(owners)}"
+
+    def _expect_tables(self, words: Mapping[str, str]) -> None:
+        assert self.city.tables_equal(), "they differ"
+
+
+def play_simulated(steps: tuple[Step, ...]) -> SimCity:
+    stage = SimStage()
+    play(steps, stage)
+    return stage.city

@@ -1,0 +1,63 @@
+"""What a broker counts per topic while somebody records it; routes hold the counts, so counting is an addition."""
+
+from typing import Final, final
+
+MAX_TOPICS: Final = 100_000  # counts of further topics are added up under the empty name
+DELAY_BUCKETS: Final = 32  # bucket i counts delays in [2^(i-1), 2^i) microseconds; the last takes everything longer
+
+
+@final
+class TopicCount:
+    def __init__(self) -> None:
+        self.publications = 0
+        self.published_bytes = 0
+        self.deliveries_local = 0
+        self.deliveries_remote = 0
+        self.delivered_bytes = 0
+        self.most_subscribers = 0
+        self.opened = 0
+        self.closed = 0
+        self.publishers: set[str] = set()
+
+    def published(self, publisher: str, messages: int, payload_bytes: int) -> None:
+        self.publications += messages
+        self.published_bytes += payload_bytes
+        self.publishers.add(publisher)
+
+    def delivered(self, receivers: int, peers: int, messages: int, payload_bytes: int) -> None:
+        """`messages` with `payload_bytes` together went to so many clients here and to so many peers."""
+        self.deliveries_local += receivers * messages
+        self.deliveries_remote += peers * messages
+        self.delivered_bytes += receivers * payload_bytes
+        if receivers > self.most_subscribers:
+            self.most_subscribers = receivers
+
+
+@final
+class Census:
+    """Counts until it is taken; then it starts at nothing again."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicCount] = {}
+        self.connects = 0
+        self.delays: list[int] = [0] * DELAY_BUCKETS  # between acceptance and sending, QoS 1 and 2
+
+    def of(self, topic: str) -> TopicCount:
+        count = self.topics.get(topic)
+        if count is None:
+            if len(self.topics) >= MAX_TOPICS:
+                topic = ""
+                count = self.topics.get(topic)
+            if count is None:
+                count = TopicCount()
+                self.topics[topic] = count
+        return count
+
+    def waited(self, delay_us: int) -> None:
+        self.delays[min(max(delay_us, 0).bit_length(), DELAY_BUCKETS - 1)] += 1
+
+    def take(self) -> dict[str, TopicCount]:
+        """The topics counted since the last time; routes look their counts up anew after this."""
+        topics = self.topics
+        self.topics = {}
+        return topics

@@ -1,0 +1,154 @@
+"""The short way of QoS 0 against the long way: the same bytes for the same subscribers, however the stream is cut."""
+
+import random
+
+import pytest
+
+from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.packets import MQTT5, MQTT311, Pingreq, Publish, Subscription
+from tests.spec.test_connecting import Lists
+from tests.spec.world import VERSIONS, Client, World, bits
+
+
+class Scene:
+    """A publisher and one subscriber of each version and kind; `fast` chooses the way."""
+
+    def __init__(self, version: int, fast: bool) -> None:
+        self.world = World(journal=False, access=Lists())
+        self.readers: list[Client] = []
+        for number, reader_version in enumerate((*VERSIONS, MQTT5)):
+            reader = self.world.connect(f"r{number}", reader_version)
+            reader.subscribe("a", "b/#", qos=number % 3)
+            self.readers.append(reader)
+        small = self.world.connect("small", properties=bits(maximum_packet_size=40))
+        small.subscribe("#")
+        self.readers.append(small)
+        picky = self.world.connect("picky")
+        picky.subscribe(Subscription("c/#", 0, no_local=True, retain_as_published=True), identifier=3)
+        picky.subscribe("$share/g/d")
+        self.readers.append(picky)
+        self.publisher = self.world.connect("p", version)
+        self.publisher.subscribe("a")
+        self.readers.append(self.publisher)
+        self.publisher.connection.fast = fast
+        for reader in self.readers:
+            reader.raw = b""
+
+    def received(self) -> list[bytes]:
+        return [reader.raw for reader in self.readers]
+
+
+def _stream(version: int, seed: int) -> list[bytes]:
+    """Runs of equal packets between packets of other topics, sizes, flags and kinds."""
+    chosen = random.Random(seed)
+    packets: list[bytes] = []
+    for _ in range(12):
+        topic = chosen.choice(["a", "b", "b/x", "c/y", "d", "closed/t", "nobody", "$dollar", "ä/ö"])
+        size = chosen.choice([0, 1, 5, 30, 33, 40, 119, 120, 121, 122, 123, 300])
+        properties = b"\x26\x00\x01k\x00\x01v" if version == MQTT5 and chosen.random() < 0.2 else b""
+        retain = chosen.random() < 0.1
+        for number in range(chosen.choice([1, 1, 2, 7])):
+            payload = bytes([number]) * size
+            packets.append(encode(Publish(topic, payload, 0, retain, properties=properties), version))
+        if chosen.random() < 0.3:
+            packets.append(encode(Pingreq(), version))
+        if chosen.random() < 0.3:
+            packets.append(encode(Publish("b", b"q", 1, packet_id=chosen.randint(1, 9)), version))
+    return packets
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("seed", range(8))
+def test_both_ways_give_the_same_bytes(version: int, seed: int) -> None:
+    data = b"".join(_stream(version, seed))
+    slow, fast = Scene(version, False), Scene(version, True)
+    for scene in (slow, fast):
+        scene.publisher.feed(data)
+        scene.publisher.feed(data)  # now every route is known
+    assert fast.received() == slow.received()
+    assert any(slow.received())
+    counters = [scene.world.hub.counters for scene in (slow, fast)]
+    for name in ("messages_received", "messages_sent", "publish_bytes_received", "publish_bytes_sent", "dropped"):
+        assert getattr(counters[1], name) == getattr(counters[0], name), name
+
+
+@pytest.mark.parametrize("version", [MQTT311, MQTT5])
+def test_a_run_may_be_cut_anywhere(version: int) -> None:
+    data = b"".join(encode(Publish("a", bytes([n]) * 3), version) for n in range(5))
+    data += b"".join(encode(Publish("b/x", b"y" * 130), version) for _ in range(2))
+    whole = Scene(version, True)
+    whole.publisher.feed(data)
+    for cut in range(1, len(data)):
+        scene = Scene(version, True)
+        scene.publisher.feed(encode(Publish("a", b""), version))
+        for reader in scene.readers:
+            reader.raw = b""
+        scene.publisher.feed(data[:cut])
+        scene.publisher.feed(data[cut:])
+        assert scene.received() == whole.received(), cut
+
+
+@pytest.mark.parametrize("version", [MQTT311, MQTT5])
+def test_random_cuts(version: int) -> None:
+    data = b"".join(_stream(version, 99))
+    whole = Scene(version, False)
+    whole.publisher.feed(data)
+    expected = whole.received()
+    for seed in range(10):
+        chosen = random.Random(seed)
+        scene = Scene(version, True)
+        position = 0
+        while position < len(data):
+            step = chosen.choice([1, 2, 3, 50, 400])
+            scene.publisher.feed(data[position : position + step])
+            position += step
+        assert scene.received() == expected
+
+
+def test_a_change_of_subscriptions_reaches_the_short_way() -> None:
+    world = World()
+    reader, publisher = world.connect("r"), world.connect("p")
+    for change in range(3):
+        publisher.publish("a/b", b"1")
+        publisher.publish("a/b", b"2")
+        assert reader.messages() == []
+        reader.subscribe("a/+" if change % 2 else "a/b")
+        publisher.publish("a/b", b"3")
+        publisher.publish("a/b", b"4")
+        assert reader.payloads() == [b"3", b"4"]
+        reader.unsubscribe("a/+" if change % 2 else "a/b")
+
+
+def test_a_change_of_rights_reaches_the_short_way() -> None:
+    """After SIGHUP the access list is asked again."""
+
+    class Changing(Lists):
+        open = True
+
+        def may_publish(self, session: object, topic: str) -> bool:
+            return self.open
+
+    access = Changing()
+    world = World(access=access)
+    reader, publisher = world.connect("r"), world.connect("p")
+    reader.subscribe("a")
+    for _ in range(3):
+        publisher.publish("a", b"x")
+    access.open = False
+    world.hub.routes.clear()
+    for connection in world.hub.connections:
+        connection.permissions_changed()
+    publisher.publish("a", b"y")
+    publisher.publish("a", b"y")
+    assert reader.payloads() == [b"x", b"x", b"x"]
+
+
+def test_bytes_that_are_no_topic_are_refused_on_the_short_way_too() -> None:
+    world = World()
+    publisher = world.connect("p", MQTT311)
+    publisher.publish("a", b"x")
+    publisher.feed(b"\x30\x03\x00\x05a")  # the topic ends beyond the packet
+    assert publisher.closed
+    publisher = world.connect("p", MQTT311)
+    publisher.feed(b"\x30\x01\x00")
+    assert publisher.closed
