@@ -166,9 +166,13 @@ class Subscriber(CrudeClient):
         self.name = name
         self.filters = filters
         self.received: list[tuple[str, bytes]] = []
+        self.seen: set[tuple[str, bytes]] = set()
         self.retained: list[tuple[str, bytes]] = []
         self.ready = asyncio.Event()
         self._held: set[int] = set()
+
+    def has(self, count: int) -> bool:
+        return len(self.seen) >= count
 
     def connected(self, session_present: bool) -> None:
         if session_present:
@@ -195,6 +199,7 @@ class Subscriber(CrudeClient):
         packet_id = struct.unpack_from(">H", rest)[0] if qos else 0
         if qos != 2 or packet_id not in self._held:  # [MQTT-4.3.3-10]: a repeat under a held identifier is the same one
             (self.retained if first & 1 else self.received).append(message)
+            self.seen.add(message)
         if qos == 2:
             self._held.add(packet_id)
         if qos:

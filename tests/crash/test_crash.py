@@ -4,11 +4,13 @@ Ten crashes for each durability; METROMQ_CRASHES=50 asks for more, METROMQ_SEED 
 """
 
 import asyncio
+import operator
 import os
 import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.crash.clients import CrudeClient, Publisher, Subscriber
 from tests.crash.process import DEADLINE_S, BrokerProcess
 
 CRASHES = int(os.environ.get("METROMQ_CRASHES", "10"))
+BACKLOG = 1200  # more than a session holds in memory
 SEED = int(os.environ.get("METROMQ_SEED", "1"))
 
 
@@ -37,13 +40,14 @@ class Town:
         self.present = [Subscriber("one", {"crash/1/+/+": 1}), Subscriber("two", {"crash/2/#": 2})]
         self.absent = Subscriber("absent", {"crash/#": 2})
         self.flaky = Subscriber("flaky", {"crash/2/two-a/#": 2, "crash/1/one-a/1": 1})
+        self.late = Subscriber("late", {"crash/2/#": 2})  # comes when much waits, and dies while it takes it
         self.port = 0
         self.finishing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def subscribers(self) -> list[Subscriber]:
-        return [*self.present, self.absent, self.flaky]
+        return [*self.present, self.absent, self.flaky, self.late]
 
     def _on_confirmed(self) -> None:
         self.confirmations += 1
@@ -62,20 +66,26 @@ class Town:
         for subscriber in self.subscribers:
             await asyncio.wait_for(subscriber.ready.wait(), DEADLINE_S)
         self.absent.hang_up()
+        self.late.hang_up()
 
-    async def crash(self, subscribe: bool) -> None:
-        """One life of the broker: up to some hundred confirmations, or not even until it listens."""
-        if not subscribe and self.dice.random() < 0.2:
+    async def crash(self, life: int) -> None:
+        """One life of the broker: up to some thousand confirmations, or not even until it listens."""
+        if life > 1 and self.dice.random() < 0.2:
             await self.broker.launch()  # any moment will do, before, in or after recovery; nothing depends on which
             await asyncio.sleep(self.dice.random() * 0.5)
         else:
             self.port = await self.broker.start()
-            if subscribe:
+            if life == 0:
                 await self.subscribe_all()
             else:
                 self.connect([*self.present, self.flaky])
             self.connect(self.publishers)
-            target = self.confirmations + self.dice.choice([0, 1, 10, 100, 400, 1000, 3000]) + self.dice.randrange(50)
+            if self.backlog(self.late) > BACKLOG:
+                self.connect([self.late])
+                goal = len(self.late.received) + self.dice.randrange(BACKLOG)
+                await poll(lambda: len(self.late.received) >= goal, "late gets too little")
+            load = 4000 if life == 1 else self.dice.choice([0, 1, 10, 100, 400, 1000, 3000]) + self.dice.randrange(50)
+            target = self.confirmations + load
             await poll(lambda: self.confirmations >= target, "too few confirmations")
         await self.broker.end(signal.SIGKILL)
         await self._hang_up()
@@ -88,9 +98,10 @@ class Town:
             publisher.producing = False
         self.connect([*self.publishers, *self.subscribers])
         for publisher in self.publishers:
-            await poll(lambda publisher=publisher: not publisher.under_way, f"{publisher.name} waits")
+            await poll(partial(operator.not_, publisher.under_way), f"{publisher.name} waits")
         for subscriber in self.subscribers:
-            await poll(lambda subscriber=subscriber: not self.missing(subscriber), f"{subscriber.name} misses some")
+            wanted = len(set(self.expected(subscriber)))
+            await poll(partial(subscriber.has, wanted), f"{subscriber.name} misses some")
 
     async def end(self) -> None:
         await self.broker.end(signal.SIGTERM)
@@ -101,8 +112,8 @@ class Town:
         sent = [message for publisher in self.publishers for message in publisher.sent]
         return [message for message in sent if any(matches(name, message[0]) for name in subscriber.filters)]
 
-    def missing(self, subscriber: Subscriber) -> set[tuple[str, bytes]]:
-        return set(self.expected(subscriber)) - set(subscriber.received)
+    def backlog(self, subscriber: Subscriber) -> int:
+        return len(set(self.expected(subscriber)) - subscriber.seen)
 
     async def _hang_up(self) -> None:
         for client in [*self.publishers, *self.subscribers]:
@@ -165,7 +176,7 @@ async def live_through(directory: Path, durability: str) -> None:
     town = Town(directory, durability)
     try:
         for crash in range(CRASHES):
-            await town.crash(subscribe=crash == 0)
+            await town.crash(crash)
         await town.finish()
         assert [client.client_id for client in [*town.publishers, *town.subscribers] if client.lost_session] == []
         for publisher in town.publishers:

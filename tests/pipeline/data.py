@@ -14,7 +14,17 @@ from metromq.protocol.session.records import Target, encode_message
 
 DAY_US = 86_400_000_000
 T0_US = 20_000 * DAY_US  # 2024-10-04
-PAYLOADS = (b'{"value": 21.5, "unit": "C"}', b"7", b"on", b'"on"', b"[1, 2]", b"\xff\x00", b"", b'{"value": "x"}', b"{bad")
+PAYLOADS = (
+    b'{"value": 21.5, "unit": "C"}',
+    b"7",
+    b"on",
+    b'"on"',
+    b"[1, 2]",
+    b"\xff\x00",
+    b"",
+    b'{"value": "x"}',
+    b"{bad",
+)
 
 
 def message(number: int, random_: random.Random, time_us: int | None = None) -> Message:

@@ -64,7 +64,11 @@ def test_like_the_brokers_decoder(pairs: list[tuple[Message, list[Target]]], fir
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [])[:-1])), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [])[:-1])), min_size=1, max_size=4
+    )
+)
 def test_only_documented_errors(bodies: list[bytes]) -> None:
     try:
         decode_batch("b1", 0, bodies)

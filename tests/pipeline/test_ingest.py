@@ -225,7 +225,9 @@ def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: i
     assert sum(file.rows for file in chosen[:-1]) < max_rows
     for broker in {file.broker for file in waiting}:
         own = [file for file in waiting if file.broker == broker]
-        assert [file for file in chosen if file.broker == broker] == own[: sum(file.broker == broker for file in chosen)]
+        assert [file for file in chosen if file.broker == broker] == own[
+            : sum(file.broker == broker for file in chosen)
+        ]
     if len(chosen) > 1 and len({file.broker for file in waiting}) > 1:
         assert len({file.broker for file in chosen}) > 1
     assert bool(chosen) == bool(waiting)

@@ -61,7 +61,9 @@ def test_a_file_that_is_not_what_its_name_says(landing: Landing) -> None:
     pq.write_table(pa.table({"offset": [100, 101]}), Path(landing.root) / bare.path)
     assert "no column 'broker'" in (landing.problem(bare) or "")
     blind = LandedFile(MESSAGES, "b1", 102, 102)
-    pq.write_table(pa.table({"broker": ["b1"], "offset": [102]}), Path(landing.root) / blind.path, write_statistics=False)
+    pq.write_table(
+        pa.table({"broker": ["b1"], "offset": [102]}), Path(landing.root) / blind.path, write_statistics=False
+    )
     assert "no statistics" in (landing.problem(blind) or "")
 
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from metromq.pipeline.ranges import Ranges
 
-PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12
+)
 
 
 def numbers(ranges: list[tuple[int, int]]) -> set[int]:

@@ -48,12 +48,12 @@ class ListLog(Log):
     def __init__(self, kept: Sequence[tuple[int, int, bytes]] = ()) -> None:
         self.records = list(kept)
         self.flushed = len(self.records)
-        self.next_offset = 1 + max((offset for _, offset, _ in self.records), default=-1)
+        self.offset = 1 + max((offset for _, offset, _ in self.records), default=-1)
         self.is_full = False
 
     def append_message(self, body: bytes) -> int:
-        offset = self.next_offset
-        self.next_offset += 1
+        offset = self.offset
+        self.offset += 1
         self.records.append((records.MESSAGE, offset, body))
         return offset
 
@@ -70,11 +70,17 @@ class ListLog(Log):
     def full(self) -> bool:
         return self.is_full
 
+    def next_offset(self) -> int:
+        return self.offset
+
+    def flush(self) -> None:
+        self.flushed = len(self.records)
+
     def lose_messages(self) -> None:
         """What a full disk does: unwritten messages are taken back, control records wait for the next flush."""
         kept = [record for record in self.records[self.flushed :] if record[0] != records.MESSAGE]
         del self.records[self.flushed :]
-        self.next_offset = 1 + max((offset for _, offset, _ in self.records), default=-1)
+        self.offset = 1 + max((offset for _, offset, _ in self.records), default=-1)
         self.records += kept
 
 

@@ -188,7 +188,8 @@ class Broker:
 
     def _recover(self, journal: Journal) -> None:
         state, records = journal.replay()
-        count = recover(self.hub, state, records)
+        count = recover(self.hub, state, records, bool(journal.damage))
+        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
         self._snapshot_at = journal.size_bytes
         if count or state:
             logs.info(

@@ -175,6 +175,10 @@ class Client:
         self._detach()
         await self._finish_closing()
 
+    def abort(self) -> None:
+        """Drops the connection without a word, as a lost network would; the server publishes the will."""
+        self._abandon()
+
     def _abandon(self) -> None:
         """Gives a connection up that never came to be."""
         network, self._network = self._network, None

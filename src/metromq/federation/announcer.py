@@ -72,13 +72,18 @@ class Announcer:
     def changes_of_filter(self, topic_filter: str, up: Iterable[str], now_us: int) -> Iterator[tuple[str, Interest]]:
         """The same for one filter and every peer within reach."""
         wanted = self._wanted.get(topic_filter)
+        frame: Interest | None = None  # the same object for all, so that the host need encode it only once
         for peer in sorted(up):
             known = self._announced[peer].get(topic_filter)
-            if wanted and peer in wanted.due:
-                if known != wanted.members:
-                    yield peer, self._note(peer, [topic_filter], [], now_us)
-            elif known is not None:
-                yield peer, self._note(peer, [], [topic_filter], now_us)
+            due = wanted is not None and peer in wanted.due
+            if wanted is not None and due and known != wanted.members:
+                noted = self._note(peer, [topic_filter], [], now_us)
+            elif not due and known is not None:
+                noted = self._note(peer, [], [topic_filter], now_us)
+            else:
+                continue
+            frame = noted if frame is None or noted != frame else frame
+            yield peer, frame
 
     def whole(self, peer: str, now_us: int) -> Interest:
         """Everything, for a peer that lost track."""

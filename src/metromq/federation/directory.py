@@ -12,6 +12,9 @@ from typing import final
 from metromq.federation.effects import Effect, Send, SessionFound, SessionTaken
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
+_MASK = (1 << 64) - 1
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so that multiplying mixes the low bits of a hash into the high ones
+
 
 @dataclass(slots=True)
 class _Own:
@@ -24,13 +27,19 @@ class _Own:
 class Directory:
     def __init__(self, name: str, alive: tuple[str, ...]) -> None:
         self._name = name
-        self._alive = alive
+        self._hashes = _hashes(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, tuple[int, str]] = {}  # clients whose directory this broker is: since when, where
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
 
     def keeper_of(self, client: str) -> str:
-        return max(self._alive, key=lambda broker: (_weight(broker, client), broker))
+        number = _hash(client)
+        best, keeper = -1, self._name
+        for broker, mixed in self._hashes:
+            weight = (number ^ mixed) * _SPREAD & _MASK
+            if weight > best:
+                best, keeper = weight, broker
+        return keeper
 
     def connected(self, client: str, time_us: int, clean_start: bool, asks: bool) -> list[Effect]:
         """A client connected here; with `asks` a SessionFound follows."""
@@ -55,7 +64,7 @@ class Directory:
 
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
         """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
-        self._alive = alive
+        self._hashes = _hashes(alive)
         effects: list[Effect] = []
         for client, own in self._own.items():
             if own.told != self.keeper_of(client):
@@ -124,5 +133,9 @@ class Directory:
         return self.answered(frame) if isinstance(frame, ClientAnswer) else self.moved(frame)
 
 
-def _weight(broker: str, client: str) -> bytes:
-    return hashlib.blake2b(f"{broker}\0{client}".encode(), digest_size=8).digest()
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _hashes(brokers: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [(broker, _hash(broker)) for broker in sorted(brokers)]

@@ -23,9 +23,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class RoutesChanged:
-    """Routes of topics that match the filter may differ from now on."""
+    """Routes of topics that match one of the filters may differ from now on."""
 
-    topic_filter: str
+    filters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,21 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The peer wanted the filter `age_us` ago but could not tell us: send it, marked CHECK, what it missed since.
+    """The peer wanted filters some time ago but could not tell us: send it, marked CHECK, what it missed since.
 
     Of the messages in the journal, those for which `Node.replays` says yes and that are not on their way to it already.
     """
 
     peer: str
-    topic_filter: str
-    age_us: int
+    wanted: tuple[tuple[str, int], ...]  # filter, and how many microseconds ago the peer began to want it
 
 
 @dataclass(frozen=True, slots=True)
 class SendRetained:
-    """Send the peer every retained message, and every deletion still known, that matches."""
+    """Send the peer every retained message, and every deletion still known, that matches one of the filters."""
 
     peer: str
-    topic_filter: str
+    filters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

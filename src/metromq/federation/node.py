@@ -84,7 +84,7 @@ class Node:
             Table: self._table_frame,
             Interest: self._interest_frame,
             InterestRequest: lambda peer, frame, now_us: [Send(peer, self.announcer.whole(peer, now_us))],
-            RetainedRequest: lambda peer, frame, now_us: [SendRetained(peer, text) for text in frame.filters],
+            RetainedRequest: lambda peer, frame, now_us: [SendRetained(peer, frame.filters)],
             ClientClaim: lambda peer, frame, now_us: self.directory.claimed(peer, frame),
             ClientAnswer: lambda peer, frame, now_us: self.directory.answered(frame),
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),
@@ -227,7 +227,7 @@ class Node:
         self._routes.clear()
         entries = tuple(change.after for change in changes)
         claimed = any(entry.owner == self.name for entry in entries)
-        effects: list[Effect] = [Keep("", Table(entries)), TableChanged(entries), RoutesChanged("#")]
+        effects: list[Effect] = [Keep("", Table(entries)), TableChanged(entries), RoutesChanged(("#",))]
         # The source knows its own entries, but not the claims that they made us do.
         effects += [Send(peer, Table(entries)) for peer in sorted(self.up) if peer != source or claimed]
         self.announcer.table_changed()
@@ -257,15 +257,15 @@ class Node:
         changed = self._apply_interest(peer, frame)
         if not changed:
             return []
-        effects: list[Effect] = [Keep(peer, frame)]
         for topic_filter in changed:
             self._forget_routes(topic_filter)
-            effects.append(RoutesChanged(plain_filter(topic_filter)))
-        for item in fresh:
-            if item.topic_filter == plain_filter(item.topic_filter):
-                effects.append(SendRetained(peer, item.topic_filter))
-                if item.age_ms:
-                    effects.append(Replay(peer, item.topic_filter, item.age_ms * 1000))
+        effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
+        plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
+        if plain:
+            effects.append(SendRetained(peer, tuple(item.topic_filter for item in plain)))
+        late = tuple((item.topic_filter, item.age_ms * 1000) for item in plain if item.age_ms)
+        if late:
+            effects.append(Replay(peer, late))
         return effects
 
     def _apply_interest(self, peer: str, frame: Interest) -> list[str]:
@@ -282,7 +282,7 @@ class Node:
         return changed
 
     def _announce_filter(self, topic_filter: str, now_us: int) -> list[Effect]:
-        effects: list[Effect] = [RoutesChanged(plain_filter(topic_filter))]
+        effects: list[Effect] = [RoutesChanged((plain_filter(topic_filter),))]
         for peer, frame in self.announcer.changes_of_filter(topic_filter, self.up, now_us):
             effects.append(Send(peer, frame))
         return effects

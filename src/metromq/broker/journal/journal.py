@@ -181,7 +181,10 @@ class Journal:
             self._free_bytes = status.f_bavail * status.f_frsize
             self._room_calls = 0
             self._room_bytes = 0
-        return self._free_bytes - self._room_bytes - self._buffered_bytes < self._min_free_bytes
+        if self._free_bytes - self._room_bytes - self._buffered_bytes >= self._min_free_bytes:
+            return False
+        self._room_calls = ROOM_CALLS  # while it is full every call looks again
+        return True
 
     def close(self) -> None:
         """Flush, sync and give the directory free; closing twice is allowed."""

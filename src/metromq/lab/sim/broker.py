@@ -41,7 +41,6 @@ class Counters:
     publications_in: int = 0
     publications_out: int = 0
     subscriptions_in: int = 0
-    subscriptions_out: int = 0
     between: int = 0  # messages sent to peers
 
 
@@ -85,6 +84,7 @@ class SimBroker:
         self._connections: dict[str, int] = {}  # the connection to each peer that we know to be up
         self._ghosts: dict[str, str] = {}
         self._number = 0
+        self._encoded: tuple[object, bytes] = (None, b"")  # the last frame: broadcasts come one after the other
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: lambda effect: self.disk.kept.append((effect.peer, encode_frame(effect.frame))),
@@ -212,7 +212,7 @@ class SimBroker:
         self.disk.sessions.add(session, topic_filter, qos)
         self._want(topic_filter)
         if not is_shared(topic_filter):
-            for message in self._retained_matching(topic_filter):
+            for message in self._retained_matching((topic_filter,)):
                 if message.payload:
                     session.take(message, min(qos, message.qos), True)
 
@@ -351,9 +351,12 @@ class SimBroker:
         known = self.disk.retained[message.topic]
         return (known.time_us, known.origin) == (message.time_us, message.origin)
 
-    def _retained_matching(self, topic_filter: str) -> list[Message]:
+    def _retained_matching(self, filters: tuple[str, ...]) -> list[Message]:
+        if not self.disk.retained:
+            return []
         index = FilterIndex()
-        index.put(topic_filter, 1)
+        for topic_filter in filters:
+            index.put(topic_filter, 1)
         return [message for topic, message in sorted(self.disk.retained.items()) if index.matching(topic)]
 
     # Effects.
@@ -365,7 +368,9 @@ class SimBroker:
                 runner(effect)
 
     def _send_frame(self, effect: Send) -> None:
-        data = encode_frame(effect.frame)
+        if effect.frame is not self._encoded[0]:
+            self._encoded = (effect.frame, encode_frame(effect.frame))
+        data = self._encoded[1]
         other = self.peers[effect.peer]
         done = effect.frame if isinstance(effect.frame, SessionState) else None
 
@@ -385,6 +390,10 @@ class SimBroker:
 
     def subscriptions_out(self) -> int:
         return self._node.counters.interest_out
+
+    def reset_counters(self) -> None:
+        self.counters = Counters()
+        self._node.counters.interest_out = 0
 
     def _reroute(self, effect: Reroute) -> None:
         level = self.city.areas.l_b
@@ -416,14 +425,18 @@ class SimBroker:
             self._again(record, Hop(effect.heir, HANDOVER, True, served))
 
     def _replay(self, effect: Replay) -> None:
+        if not self.disk.journal:
+            return
         index = FilterIndex()
-        index.put(effect.topic_filter, 1)
-        since_us = self.now_us - effect.age_us
+        for topic_filter, age_us in effect.wanted:
+            index.put(topic_filter, age_us)
         for record in list(self.disk.journal):
             message, age_us = record.message, self.now_us - record.time_us
-            if record.time_us < since_us or effect.peer in (*record.peers, message.origin):
+            if effect.peer in (*record.peers, message.origin):
                 continue
-            if index.matching(message.topic) and self._node.replays(message.topic, message.origin, age_us, self.now_us):
+            if not any(age_us <= index.get(topic_filter) for topic_filter in index.matching(message.topic)):
+                continue
+            if self._node.replays(message.topic, message.origin, age_us, self.now_us):
                 self._again(record, Hop(effect.peer, FINAL, True))
 
     def _again(self, record: Record, hop: Hop) -> None:
@@ -432,7 +445,7 @@ class SimBroker:
         self._forward(record.message, self._journal(record.message, FINAL), (hop,))
 
     def _send_retained(self, effect: SendRetained) -> None:
-        for message in self._retained_matching(effect.topic_filter):
+        for message in self._retained_matching(effect.filters):
             self._forward(message, self._journal(message, FINAL), (Hop(effect.peer, FINAL),), SYNC)
 
     # Sessions that move.

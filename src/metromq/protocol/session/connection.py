@@ -141,10 +141,18 @@ class Connection(Incoming):
                 self._keep(data, position, stop - end)
                 return
             first = data[position]
-            if first == 0x30 and self.fast:
-                forwarded = self._forward(data, position, start, stop, end)
-                if forwarded:
-                    position = forwarded
+            if self.fast:
+                if first == 0x30:
+                    forwarded = self._forward(data, position, start, stop, end)
+                    if forwarded:
+                        position = forwarded
+                        continue
+                elif (first == 0x32 and self._publish_known(data, start, stop)) or (
+                    first == 0x40 and length == 2 and self._confirmed(data, start)
+                ):
+                    position = stop
+                    if self.closing:
+                        return
                     continue
             self.hub.counters.packets_received += 1
             self._packet(first, data[start:stop])

@@ -89,13 +89,33 @@ class Delivery:
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
         session.queued_bytes += cost
 
+    def deliver_now(self, session: Session, message: Message) -> None:
+        """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
+        outlet = session.outlet
+        if (
+            outlet is not None
+            and len(session.inflight) < session.window
+            and not session.behind()
+            and not outlet.closing
+            and not outlet.is_link
+            and outlet.waiting_bytes <= outlet.soft_limit_bytes
+            and session.moving is None
+            and packet_id_of(session.sequence + 1) not in session.inflight
+        ):
+            entry = Entry(-1, 1, (), session.next_packet_id(), message)
+            if self.send(outlet, message, entry):
+                session.inflight[entry.packet_id] = entry
+        elif self.accepts(session, message):
+            self.enqueue(session, message, 1, ())
+            self.pump(session)
+
     def _page_full(self, session: Session) -> bool:
         """Whether the session holds as much in memory as it may; the rest waits in the journal."""
         settings = self.settings
         return len(session.queue) >= settings.memory_entries or session.queued_bytes >= settings.memory_bytes
 
-    def refill(self, session: Session, everything: bool = False) -> None:
-        """Takes the next page of what waits in the journal."""
+    def refill(self, session: Session, least: int = 0) -> None:
+        """Takes the next page of what waits in the journal, and at least so many entries if there are."""
         log = self.log
         assert log is not None
         for kind, offset, body in log.scan(session.spill_offset):
@@ -105,14 +125,17 @@ class Delivery:
             for target in record.targets:
                 if target.session == session.number:
                     session.spill_offset = offset
-                    if not everything and self._page_full(session):
+                    if least <= 0 and self._page_full(session):
                         return
+                    least -= 1
                     session.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
                     session.spill_sequence += 1
                     packet_id = packet_id_of(session.spill_sequence)
-                    session.queue.append(
-                        Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
-                    )
+                    entry = Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
+                    if session.doubtful:
+                        session.doubtful -= 1
+                        entry.dup = True
+                    session.queue.append(entry)
                     cost = len(record.message.payload) + ENTRY_BYTES
                     session.queued_bytes += cost
                     session.spilled -= 1
@@ -252,7 +275,7 @@ class Delivery:
         """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
         if session.spilled and self.log is not None:
             self.log.flush()
-            self.refill(session, True)
+            self.refill(session, session.spilled)
 
     def abandon(self, session: Session, entry: Entry) -> None:
         """Someone else takes care of this message."""

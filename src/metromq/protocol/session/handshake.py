@@ -1,10 +1,10 @@
 """The first half of a connection: CONNECT, enhanced authentication, CONNACK, and how a connection ends."""
 
-from typing import Final
+from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire import reasons
@@ -15,7 +15,7 @@ NEW: Final = 0
 AUTHENTICATING: Final = 1
 OPEN: Final = 2
 CLOSED: Final = 3
-HELD_BACK: Final = 4  # accepted, but the federation still looks for the client's session elsewhere
+HELD_BACK: Final = 4  # accepted, but the session is still looked for elsewhere, or an old one is being erased
 
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
@@ -166,8 +166,6 @@ class Handshake(Outlet):
         connect, decision = self.request, self.accepted
         if connect is None or decision is None or self.closing:
             return
-        self.request = None
-        self.accepted = None
         client_id, assigned = connect.client_id, ""
         if not client_id:
             client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
@@ -175,6 +173,10 @@ class Handshake(Outlet):
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
+        if self._must_wait(client_id, connect.clean_start):
+            return
+        self.request = None
+        self.accepted = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
             self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
@@ -185,6 +187,25 @@ class Handshake(Outlet):
         self.fast = not self.hub.settings.record_qos0
         self._connack(connect, session, present, assigned, keepalive_s, decision)
         self.hub.resume(session)
+
+    def _must_wait(self, client_id: str, clean_start: bool) -> bool:
+        """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
+        erasing = self.hub.erasing
+        earlier = erasing.get(client_id)
+        if earlier is not None:
+            earlier.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        elif not (clean_start and self.hub.discard(client_id)):
+            return False
+        self.state = HELD_BACK
+        erasing[client_id] = self
+        self.hub.when_committed(_ProceedLater(self, client_id))
+        return True
+
+    def erased(self, client_id: str) -> None:
+        """The journal has no old session any more."""
+        if self.hub.erasing.get(client_id) is self:
+            del self.hub.erasing[client_id]
+            self.proceed()
 
     def _may_leave(self, will: Will, client_id: str, username: str) -> bool:
         """Whether the client could publish its will itself."""
@@ -308,6 +329,21 @@ class Handshake(Outlet):
                 self.shut("no CONNECT in time")
         elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
             self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+
+
+@final
+class _ProceedLater(Waiter):
+    """CONNACK of a clean start that leaves when a crash can no longer bring back the old session."""
+
+    def __init__(self, connection: Handshake, client_id: str) -> None:
+        self.connection = connection
+        self.client_id = client_id
+
+    def committed(self) -> None:
+        self.connection.erased(self.client_id)
+
+    def failed(self) -> None:
+        self.connection.erased(self.client_id)
 
 
 def _response_topic(session: Session) -> str:

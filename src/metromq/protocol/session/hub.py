@@ -33,6 +33,7 @@ class Hub(Publishing):
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
         self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
+        self.erasing: dict[str, Outlet] = {}  # clean starts that wait until the journal has no old session
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
 
     def at(self, now: float, wall_us: int) -> None:
@@ -122,6 +123,17 @@ class Hub(Publishing):
             self.counters.clients_maximum = len(self.connections)
         self.federation.connected(session, present)
         return session, present
+
+    def discard(self, client_id: str) -> bool:
+        """Ends a recorded session for a clean start [MQTT-3.1.2-4]; True: CONNACK must wait until the journal knows."""
+        session = self.sessions.get(client_id)
+        if session is None or not session.durable:
+            return False
+        if session.outlet is not None:
+            session.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            self.detach(session, False)
+        self.close(session)
+        return True
 
     def assign_client_id(self) -> str:
         """A client identifier that no session has [MQTT-3.1.3-6]."""

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, final
 
-from metromq.errors import JournalError
+from metromq.errors import JournalError, OffsetsGone
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.packing import Packer, Unpacker
@@ -27,8 +27,13 @@ def snapshot(hub: Hub) -> bytes:
     return packer.done()
 
 
-def recover(hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]]) -> int:
-    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now."""
+def recover(
+    hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]], is_damaged: bool = False
+) -> int:
+    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now.
+
+    `is_damaged`: damage was accepted, so messages that wait for a session may be gone.
+    """
     recovery = _Recovery(hub)
     try:
         if state is not None:
@@ -39,6 +44,8 @@ def recover(hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int,
             count += 1
     except (struct.error, ValueError, IndexError) as error:
         raise JournalError(f"the journal cannot be understood: {error}; was it written by a newer version?") from error
+    if is_damaged:
+        recovery.drop_lost()
     recovery.finish()
     return count
 
@@ -157,15 +164,16 @@ class _Recovery:
         """The packet in the queue; None: it is not there. It may still be in the journal behind one that lags."""
         if session.queue and session.queue.first().packet_id == packet_id:
             return session.queue.first()
-        for entry in session.queue:
-            if entry.packet_id == packet_id:
-                return entry
-        if session.spilled:
-            self.hub.refill(session)
+        while True:
             for entry in session.queue:
                 if entry.packet_id == packet_id:
                     return entry
-        return None
+            if not session.spilled:
+                return None
+            known = len(session.queue)
+            self.hub.refill(session, 10)
+            if len(session.queue) == known:
+                return None
 
     def _acknowledged_through(self, session: Session, offset: int) -> None:
         while True:
@@ -180,6 +188,38 @@ class _Recovery:
         if entry is not None:
             entry.state = RELEASED
 
+    def drop_lost(self) -> None:
+        """Takes out of every queue what the journal has lost; it counts as dropped."""
+        for session in self.hub.sessions.values():
+            lost = self._recount(session) if session.spilled else 0
+            for entry in list(session.queue):
+                try:
+                    self.hub.load(entry)
+                except OffsetsGone:
+                    session.queue.remove(entry)
+                    lost += 1
+            session.dropped += lost
+            self.hub.counters.dropped += lost
+
+    def _recount(self, session: Session) -> int:
+        """Counts what is left of the messages that wait in the journal alone; how many are lost."""
+        log = self.hub.log
+        assert log is not None
+        try:
+            scan = log.scan(session.spill_offset)
+        except OffsetsGone as gone:
+            session.spill_offset = gone.first
+            scan = log.scan(gone.first)
+        left = 0
+        for kind, offset, body in scan:
+            if kind == records.MESSAGE:
+                targets = records.decode_message(body, offset).targets
+                left += any([target.session == session.number for target in targets])
+        lost = session.spilled - left
+        session.spilled = left
+        session.spill_sequence += lost
+        return lost
+
     def finish(self) -> None:
         hub = self.hub
         for session in list(hub.sessions.values()):
@@ -190,6 +230,8 @@ class _Recovery:
                     entry.state = RELEASED
                 elif index < hub.settings.max_inflight:
                     entry.dup = True  # it may have been sent; the journal does not note that
+            session.doubtful = max(0, hub.settings.max_inflight - len(session.queue))
+            for entry in session.queue:
                 if entry.state == SENT:
                     entry.state = 0
             if session.number in self.attached:

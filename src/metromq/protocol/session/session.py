@@ -152,6 +152,7 @@ class Session:
         self.spill_offset = 0  # where the first of them is
         self.spill_sequence = 0
         self.spilled_bytes = 0
+        self.doubtful = 0  # how many of the first may have been sent before the broker crashed
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
         self.dropped = 0
         self.moving: set[tuple[str, int]] | None = None  # messages seen while the session comes from another broker

@@ -1,0 +1,44 @@
+"""Peers prove the city secret to each other; nobody else gets through, with replayed proofs neither."""
+
+import pytest
+
+from metromq.errors import PeerViolation
+from metromq.federation.links.auth import Dialler, Listener
+
+SECRET = b"a city secret of some length"
+
+
+def pair(secret: bytes = SECRET, other: bytes = SECRET) -> tuple[Dialler, Listener]:
+    return Dialler(secret, "b1", "b2", b"d" * 32), Listener(other, "b2", "b1", b"l" * 32)
+
+
+def test_both_sides_are_convinced() -> None:
+    dialler, listener = pair()
+    listener.check(dialler.answer(listener.challenge(dialler.connect_data())))
+
+
+def test_a_wrong_secret_convinces_nobody() -> None:
+    dialler, listener = pair(other=b"another secret of some length")
+    challenge = listener.challenge(dialler.connect_data())
+    with pytest.raises(PeerViolation, match="b2 cannot prove the city secret") as caught:
+        dialler.answer(challenge)
+    assert caught.value.reason_code == 0x87
+    stranger, listener = Dialler(b"guess" * 8, "b1", "b2", b"d" * 32), pair()[1]
+    challenge = listener.challenge(stranger.connect_data())
+    with pytest.raises(PeerViolation, match="b1 cannot prove"):
+        listener.check(challenge[32:])
+    with pytest.raises(PeerViolation):
+        listener.check(b"")
+
+
+def test_a_proof_fits_one_conversation_only() -> None:
+    dialler, listener = pair()
+    answer = dialler.answer(listener.challenge(dialler.connect_data()))
+    later = Listener(SECRET, "b2", "b1", b"m" * 32)
+    later.challenge(dialler.connect_data())
+    with pytest.raises(PeerViolation):
+        later.check(answer)
+    with pytest.raises(PeerViolation):
+        Listener(SECRET, "b2", "b1", b"d" * 32).challenge(dialler.connect_data())
+    with pytest.raises(PeerViolation):
+        Listener(SECRET, "b2", "b1", b"n" * 32).check(answer)

@@ -1,0 +1,104 @@
+"""A client has one session in the city: the latest CONNECT wins, also when the directory comes and goes."""
+
+from metromq.federation.directory import Directory
+from metromq.federation.effects import Effect, Send, SessionFound, SessionTaken
+from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
+
+NAMES = ("b1", "b2", "b3", "b4")
+
+
+class City:
+    def __init__(self) -> None:
+        self.brokers = {name: Directory(name, NAMES) for name in NAMES}
+        self.alive = set(NAMES)
+        self.done: list[tuple[str, Effect]] = []
+        self.frames = 0
+
+    def run(self, at: str, effects: list[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, Send):
+                self.done.append((at, effect))
+            elif effect.peer in self.alive:
+                self.frames += 1
+                self.run(effect.peer, self.receive(at, effect))
+
+    def receive(self, sender: str, effect: Send) -> list[Effect]:
+        broker, frame = self.brokers[effect.peer], effect.frame
+        if isinstance(frame, ClientClaim):
+            return broker.claimed(sender, frame)
+        if isinstance(frame, ClientAnswer):
+            return broker.answered(frame)
+        if isinstance(frame, ClientMoved):
+            return broker.moved(frame)
+        assert isinstance(frame, ClientReleased)
+        broker.released(sender, frame)
+        return []
+
+    def connect(self, at: str, client: str, time_us: int, clean: bool = False) -> list[tuple[str, Effect]]:
+        self.done = []
+        self.run(at, self.brokers[at].connected(client, time_us, clean, not clean))
+        return self.done
+
+    def lose(self, name: str) -> None:
+        self.alive.discard(name)
+        self.living()
+
+    def living(self) -> None:
+        self.done = []
+        for name in sorted(self.alive):
+            self.run(name, self.brokers[name].living(tuple(sorted(self.alive))))
+
+
+def test_a_session_is_found_and_taken() -> None:
+    city = City()
+    for client in ("ann", "bob", "cat", "dog"):  # hashed to different directories
+        assert city.connect("b1", client, 1) == [("b1", SessionFound(client, 1, ""))]
+        found = city.connect("b2", client, 2)
+        assert sorted(found, key=str) == sorted(
+            [("b1", SessionTaken(client, 2, "b2", False)), ("b2", SessionFound(client, 2, "b1"))], key=str
+        )
+    assert city.frames <= 4 * 5, "a CONNECT costs a question, an answer and a word to the old broker"
+
+
+def test_a_clean_start_ends_the_session_elsewhere() -> None:
+    city = City()
+    city.connect("b1", "ann", 1)
+    assert city.connect("b3", "ann", 2, clean=True) == [("b1", SessionTaken("ann", 2, "b3", True))]
+
+
+def test_an_ended_session_is_forgotten() -> None:
+    city = City()
+    city.connect("b1", "ann", 1)
+    city.run("b1", city.brokers["b1"].ended("ann"))
+    assert city.connect("b2", "ann", 2) == [("b2", SessionFound("ann", 2, ""))]
+
+
+def test_what_a_lost_directory_knew_is_known_again() -> None:
+    for client in ("ann", "bob", "cat", "dog", "eel"):
+        city = City()
+        city.connect("b1", client, 1)
+        keeper = city.brokers["b1"].keeper_of(client)
+        if keeper in ("b1", "b2"):
+            continue
+        city.lose(keeper)
+        found = city.connect("b2", client, 2)
+        assert ("b1", SessionTaken(client, 2, "b2", False)) in found
+
+
+def test_after_a_split_the_later_connection_stays() -> None:
+    city = City()
+    for name in NAMES:  # everybody alone
+        city.brokers[name].living((name,))
+    for time_us, name in ((5, "b2"), (3, "b1")):
+        city.brokers[name].connected("ann", time_us, False, False)
+    city.living()
+    assert city.done == [("b1", SessionTaken("ann", 5, "b2", False))]
+
+
+def test_a_client_need_not_wait_for_a_directory_that_is_silent() -> None:
+    city = City()
+    client = next(name for name in "abcdefgh" if city.brokers["b1"].keeper_of(name) != "b1")
+    city.alive = {"b1"}
+    assert city.connect("b1", client, 1) == []
+    assert city.brokers["b1"].unanswered(client) == [SessionFound(client, 1, "")]
+    assert city.brokers["b1"].unanswered(client) == []

@@ -1,0 +1,1 @@
+"""Tests of the fuzzers, and short runs of them."""
