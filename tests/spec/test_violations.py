@@ -15,6 +15,7 @@ from metromq.protocol.wire.packets import (
     Pingreq,
     Pingresp,
     Publish,
+    Suback,
     Subscribe,
     Subscription,
     Will,
@@ -113,6 +114,35 @@ def test_3_2_2_7_3_1_1_return_codes() -> None:
     client.send(Connect("a", MQTT311))
     assert client.raw == b"\x20\x02\x00\x05"
     assert client.closed
+
+
+def test_3_9_2_1_reason_strings_never_make_a_packet_too_large() -> None:
+    """[MQTT-3.9.2-1], [MQTT-3.14.2-3]: SUBACK and DISCONNECT go without them."""
+    world = World(access=Lists())
+    for limit, spoken in ((20, False), (1000, True)):
+        client = world.connect("a", properties=bits(maximum_packet_size=limit))
+        client.raw = b""
+        client.send(Subscribe(1, [Subscription("hidden/x")]))
+        suback = client.one(Suback)
+        assert suback.reason_codes == [reasons.NOT_AUTHORIZED]
+        assert (suback.properties.reason_string is not None) == spoken
+        client.feed(b"\x00\x00")
+        disconnect = client.one(Disconnect)
+        assert disconnect.reason_code == reasons.MALFORMED_PACKET
+        assert (disconnect.properties is not None and disconnect.properties.reason_string is not None) == spoken
+        assert len(client.raw) <= 2 * limit
+
+
+def test_4_7_3_the_longest_topic_and_the_null_character() -> None:
+    """[MQTT-4.7.3-2], [MQTT-4.7.3-3]: 65535 bytes pass, U+0000 does not."""
+    world = World()
+    client = world.connect("a")
+    topic = "ä" * 32_767 + "x"
+    assert client.subscribe(topic, qos=1) == [1]
+    client.publish(topic, b"x", 1)
+    assert [packet.topic for packet in client.take() if isinstance(packet, Publish)] == [topic]
+    client.feed(b"\x82\x08\x00\x01\x00\x00\x02a\x00\x00")
+    assert client.disconnected() == reasons.MALFORMED_PACKET
 
 
 # --- violations ---------------------------------------------------------------------------------------------------
