@@ -84,5 +84,5 @@ def test_a_cut_record_is_named() -> None:
 
 def test_a_topic_that_is_not_text_is_refused() -> None:
     body = encode_message(Message("aa", b""), [])
-    with pytest.raises(JournalError, match="topic .* not UTF-8"):
+    with pytest.raises(JournalError, match=r"topic .* not UTF-8"):
         decode_batch("b1", 0, [body.replace(b"aa", b"\xff\xff")])

@@ -186,9 +186,12 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
-    with lake_lock(lake, java_pid(spark)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
-        with lake_lock(lake, java_pid(spark)):
-            raise AssertionError("two at a time")
+    with (
+        lake_lock(lake, java_pid(spark)),
+        pytest.raises(UsageError, match="another `metromq pipeline run`"),
+        lake_lock(lake, java_pid(spark)),
+    ):
+        raise AssertionError("two at a time")
     with lake_lock(lake, java_pid(spark)):
         pass
 

@@ -1,5 +1,7 @@
 """Ranges against a plain set of numbers."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ def test_like_a_set(pairs: list[tuple[int, int]], first: int, more: int) -> None
         assert (ranges.first, ranges.last) == (min(held), max(held))
         assert numbers(ranges.gaps()) == set(range(min(held), max(held))) - held
     parts = list(ranges)
-    assert all(left[1] + 1 < right[0] for left, right in zip(parts, parts[1:], strict=False))
+    assert all(left[1] + 1 < right[0] for left, right in pairwise(parts))
     assert Ranges(pairs) == ranges
 
 

@@ -1,4 +1,4 @@
-"""Takes a batch of landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
+"""Takes landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Taken:
 
 
 def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> list[Slice]:
-    """For each file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
+    """Per file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
     seen: dict[str, Ranges] = {}
     slices: list[Slice] = []
     for file in files:
@@ -62,7 +62,7 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> lis
 
 
 class Ingest:
-    """Holds what the lake covers, so that a batch costs no look at the table; one per lake at a time (see `jobs.LakeLock`)."""
+    """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`)."""
 
     def __init__(self, spark: SparkSession, lake: Lake, landing: Landing, report: Callable[[Taken], None]) -> None:
         self._spark = spark
@@ -112,7 +112,7 @@ class Ingest:
         frame: Callable[[list[LandedFile]], DataFrame],
         rejected: list[Rejected],
     ) -> tuple[list[AddAction], list[LandedFile]]:
-        """Write what `frame` makes of the files; when the job fails, set the broken files aside and write the others."""
+        """Write what `frame` makes of the files; if the job fails, set the broken files aside and write the others."""
         while files:
             try:
                 return self._lake.write_files(frame(files), table), files

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from metromq.errors import UsageError
 from metromq.pipeline import landing_source
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from metromq.pipeline.refresh import refresh
 from metromq.pipeline.spark import java_pid
 
 ORPHAN_SECONDS: Final = 60.0
@@ -30,7 +33,7 @@ class RunOptions:
     trigger_seconds: float = 0.5
     max_rows: int = 500_000
     max_files: int = 200
-    refresh_seconds: float = 30.0
+    refresh_seconds: float = 30.0  # 0: no statistics
     landing: str | None = None
 
 
@@ -39,38 +42,74 @@ def run(
     lake: Lake,
     options: RunOptions,
     report: Callable[[Taken], None],
-    stopped: Callable[[], bool] = lambda: False,
+    stop: Event | None = None,
 ) -> None:
-    """Take in all there is (`once`), or follow until `stopped`."""
-    area = Landing(options.landing or lake.landing)
+    """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace."""
+    stop = stop or Event()
     with lake_lock(lake, java_pid(spark)):
-        spark.dataSource.register(landing_source.LandingSource)
-        ingest = Ingest(spark, lake, area, report)
-        stream = (
-            spark.readStream.format(landing_source.NAME)
-            .option("path", area.root)
-            .option("maxRows", str(options.max_rows))
-            .option("maxFiles", str(options.max_files))
-            .load()
-        )
-        writer = stream.writeStream.foreachBatch(ingest.take).option(
-            "checkpointLocation", str(lake.root / "_checkpoints" / "landing")
-        )
-        if options.once:
-            query = writer.trigger(availableNow=True).start()
-        else:
-            query = writer.trigger(processingTime=f"{int(options.trigger_seconds * 1000)} milliseconds").start()
+        refresher = _Refresher(spark, lake, options.refresh_seconds)
+        query = _start(spark, lake, options, report)
+        if not options.once:
+            refresher.start()
         try:
-            while not query.awaitTermination(0.5):
-                if stopped():
-                    break
+            while not query.awaitTermination(0.25) and not stop.is_set() and not refresher.failed:
+                pass
         finally:
             query.stop()
+            refresher.finish()
+        if options.once and options.refresh_seconds:
+            refresh(spark, Lake(lake.root))
+
+
+def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callable[[Taken], None]) -> StreamingQuery:
+    area = Landing(options.landing or lake.landing)
+    spark.dataSource.register(landing_source.LandingSource)
+    stream = (
+        spark.readStream.format(landing_source.NAME)
+        .option("path", area.root)
+        .option("maxRows", str(options.max_rows))
+        .option("maxFiles", str(options.max_files))
+        .load()
+    )
+    writer = stream.writeStream.foreachBatch(Ingest(spark, lake, area, report).take).option(
+        "checkpointLocation", str(lake.root / "_checkpoints" / "landing")
+    )
+    if options.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{int(options.trigger_seconds * 1000)} milliseconds").start()
+
+
+class _Refresher(Thread):
+    """Statistics beside the stream, so that a long refresh delays no message; it keeps its own view of the lake."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, seconds: float) -> None:
+        super().__init__(name="metromq-refresh", daemon=True)
+        self._spark = spark
+        self._lake = Lake(lake.root)
+        self._seconds = seconds
+        self._end = Event()
+        self.failed: Exception | None = None
+
+    def run(self) -> None:
+        while self._seconds and not self._end.wait(self._seconds):
+            try:
+                refresh(self._spark, self._lake)
+            except Exception as error:
+                if not self._end.is_set():
+                    self.failed = error  # `finish` raises it where the user sees it
+                return
+
+    def finish(self) -> None:
+        self._end.set()
+        if self.is_alive():
+            self.join()
+        if self.failed is not None:
+            raise self.failed
 
 
 @contextmanager
 def lake_lock(lake: Lake, java: int) -> Iterator[None]:
-    """One ingest per lake. A killed Python leaves its Java alive for a moment: wait for that, it may still write a checkpoint."""
+    """One ingest per lake. A killed Python leaves its Java alive for a moment, which may still write: wait for it."""
     lake.root.mkdir(parents=True, exist_ok=True)
     with open(lake.root / "_ingest.lock", "a+") as file:
         try:

@@ -23,7 +23,7 @@ from metromq.pipeline.schemas import TABLES, TableSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A commit a second makes many log entries: a checkpoint every 50 keeps opening a table fast, a week of history is enough.
+# A commit a second makes many log entries: a checkpoint every 50 keeps opening fast, a week of history is enough.
 _CONFIGURATION: Final = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",

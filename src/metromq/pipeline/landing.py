@@ -1,4 +1,4 @@
-"""The landing area: where recorders put Parquet files and Spark takes them; names carry the range, a rename makes them seen."""
+"""The landing area, where recorders put files and Spark takes them: names carry the range, a rename makes them seen."""
 
 import json
 import os

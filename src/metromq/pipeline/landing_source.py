@@ -1,7 +1,7 @@
 """A Spark stream of the names of landed files. An offset carries the names of its batch, so that a replay is exact.
 
-Spark's own file source would do, but it forgets files whose modification time is old (a broker that was away for days) or,
-told not to, remembers every file for ever. Here a file is new as long as it is there: the ingest removes what it has taken in.
+Spark's own file source skips files whose modification time is old (a broker that was away for days) or, told not to,
+remembers every file for ever. Here a file is new as long as it is there: the ingest removes what it has taken in.
 """
 
 import json
@@ -16,7 +16,7 @@ from metromq.pipeline.landing import LandedFile, Landing
 NAME: Final = "metromq-landing"
 
 
-class LandingSource(DataSource):
+class LandingSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
     """Options: path (the landing area), maxRows and maxFiles (per micro-batch)."""
 
     @classmethod
@@ -32,12 +32,12 @@ class LandingSource(DataSource):
         )
 
 
-class _Names(InputPartition):
+class _Names(InputPartition):  # type: ignore[misc]  # pyspark is not followed
     def __init__(self, names: list[str]) -> None:
         self.names = names
 
 
-class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not followed
     def __init__(self, path: str, max_rows: int, max_files: int) -> None:
         self._path = path
         self._max_rows = max_rows
@@ -71,7 +71,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def choose(waiting: Sequence[LandedFile], max_rows: int, max_files: int) -> list[LandedFile]:
-    """Brokers take turns, each in the order of its offsets, so that one that comes back with a week of files delays no other."""
+    """Brokers take turns, each in the order of its offsets: one that comes back with a week of files delays no other."""
     queues: dict[tuple[str, str], list[LandedFile]] = {}
     for file in waiting:
         queues.setdefault((file.kind, file.broker), []).append(file)
@@ -80,10 +80,12 @@ def choose(waiting: Sequence[LandedFile], max_rows: int, max_files: int) -> list
     rows = 0
     while turns and rows < max_rows and len(chosen) < max_files:
         for turn in list(turns):
-            file = next(turn, None)
-            if file is None:
+            if rows >= max_rows or len(chosen) >= max_files:
+                break
+            following = next(turn, None)
+            if following is None:
                 turns.remove(turn)
-            elif rows < max_rows and len(chosen) < max_files:
-                chosen.append(file)
-                rows += file.rows
+            else:
+                chosen.append(following)
+                rows += following.rows
     return chosen

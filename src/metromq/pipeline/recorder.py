@@ -1,7 +1,7 @@
 """The recorder: follows one broker's journal and telemetry and puts them into the lake's landing area.
 
-It ships at least once and from its own durable position; the tables make it exactly once. It runs as a task in the broker
-or as a process of its own, and never writes into the journal.
+It ships at least once, from its own durable position; the tables make it exactly once. It runs as a task in the
+broker or as a process of its own, and never writes into the journal.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Recorder:
         return Landed(len(bodies), self._ship_telemetry(), full, lost)
 
     async def follow(self, stop: asyncio.Event, seconds: float = ROLL_SECONDS) -> None:
-        """As a task inside the broker: the work is done in a thread, so that the broker's loop never waits for a disk."""
+        """As a task inside the broker: a thread does the work, so that the broker's loop never waits for a disk."""
         while True:
             last = stop.is_set()
             landed = await asyncio.to_thread(self.step)
@@ -102,7 +102,7 @@ class Recorder:
         self._reader.close()
 
     def _land(self, first: int, bodies: list[bytes]) -> None:
-        # A record must be on the journal's disk before the lake believes it: else a power cut could give its offset away again.
+        # A record must be safe in the journal before the lake believes it: a power cut could give its offset away again.
         sync_segments(self._journal, first)
         last = first + len(bodies) - 1
         self._landing.put(LandedFile(MESSAGES, self.broker, first, last), decode_batch(self.broker, first, bodies))

@@ -10,15 +10,17 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Final
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metromq.pipeline.lake import Lake, TableFile
 from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.schemas import TABLES
 from metromq.pipeline.transforms import interest, planner
 from metromq.pipeline.transforms.latency import latency
-from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, traffic
+from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, sites, traffic
 
 PLANNER_HOURS: Final = 24
 _MAX_RANGES: Final = 50  # more separate stretches of time are treated as one
@@ -64,15 +66,32 @@ def refresh_traffic(spark: SparkSession, lake: Lake) -> bool:
     done = {"messages": messages.version, "telemetry": telemetry.version}
     if minutes.first is None:
         return False
+    _learn_sites(spark, lake, telemetry)
     fresh = traffic(
-        _rows(spark, lake, "messages", "time", minutes), _rows(spark, lake, "telemetry", "window_start", minutes)
+        _rows(spark, lake, "messages", "time", minutes),
+        _rows(spark, lake, "telemetry", "window_start", minutes),
+        lake.read(spark, "sites"),
     )
     _replace(spark, lake, "traffic", fresh, minutes, done)
     return True
 
 
+def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> None:
+    """`sites` keeps the newest word of every broker, so that minutes without telemetry know their site too."""
+    known = {row["broker"]: row for row in lake.arrow("sites").to_pylist()}
+    if not telemetry.files:
+        return
+    heard = sites(lake.read(spark, "telemetry", telemetry.files)).toArrow().to_pylist()
+    news = [row for row in heard if row["broker"] not in known or known[row["broker"]]["since"] < row["since"]]
+    moved = [row for row in news if row["broker"] not in known or known[row["broker"]]["site"] != row["site"]]
+    if moved:
+        merged = known | {row["broker"]: row for row in news}
+        rows = spark.createDataFrame(pa.Table.from_pylist(list(merged.values()), TABLES["sites"].schema))
+        lake.commit("sites", lake.write_files(rows.coalesce(1), "sites"), lake.files("sites"))
+
+
 def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
-    """A late origin file completes links of any later minute, so everything from the first changed minute on is made anew."""
+    """A late origin file completes links of any later minute: everything from the first changed minute on is anew."""
     messages = change(lake, "messages", "latency")
     minutes = _minutes(messages.files, "time")
     if minutes.first is None:
@@ -162,9 +181,7 @@ def observed_seconds(rows: DataFrame) -> float:
 
 def _rows(spark: SparkSession, lake: Lake, name: str, column: str, minutes: Ranges) -> DataFrame:
     spans = [_span(*part) for part in minutes]
-    files = [
-        file for file in lake.files(name) if any(file.overlaps(column, first, last) for first, last in spans)
-    ]
+    files = [file for file in lake.files(name) if any(file.overlaps(column, first, last) for first, last in spans)]
     return lake.read(spark, name, files).where(_within(column, minutes))
 
 
@@ -174,9 +191,7 @@ def _replace(
     """Put new rows in the place of all rows of these minutes; files that hold other minutes too are written again."""
     spans = [_span(*part) for part in minutes]
     old = [
-        file
-        for file in lake.files(name)
-        if any(file.overlaps("window_start", first, last) for first, last in spans)
+        file for file in lake.files(name) if any(file.overlaps("window_start", first, last) for first, last in spans)
     ]
     kept = lake.read(spark, name, old).where(~_within("window_start", minutes))
     added = lake.write_files(fresh.unionByName(kept), name)

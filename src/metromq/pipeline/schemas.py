@@ -114,6 +114,11 @@ TABLES: Final[dict[str, TableSpec]] = {
             ("window_start",),
         ),
         _table(
+            "sites",
+            "where each broker stands, as it last said",
+            [("broker", pa.string()), ("site", pa.string()), ("since", TIME)],
+        ),
+        _table(
             "traffic",
             "topic x site x minute: publications, bytes, who, how far",
             [

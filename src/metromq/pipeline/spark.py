@@ -42,22 +42,24 @@ _SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.maxConcurrentOutputFileWriters": "64",  # so many partitions of a table are written without a sort
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # tables name their files; a job to list them is waste
+    # Tables name their files: a job to list them is waste.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",  # nobody reads a directory before its job is done
+    # Nobody reads a directory before its job is done, so that a second round of renames is waste.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.cleaner.periodicGC.interval": "10min",
 }
 
 
-def find_java() -> str | None:
-    """The JAVA_HOME to use: the user's own, the one on the path, or the one from PyPI; None: PATH's own java fits as it is."""
+def find_java() -> str:
+    """The JAVA_HOME to use: the user's own, that of the java on the path, or the one from PyPI."""
     tried: list[str] = []
     own = os.environ.get("JAVA_HOME")
     if own:
@@ -121,18 +123,15 @@ def start(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("the pipeline needs Spark: pip install 'metromq[pipeline]'") from error
-    java = find_java()
-    if java is not None:
-        os.environ["JAVA_HOME"] = java
+    os.environ["JAVA_HOME"] = find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tempfile.mkdtemp(prefix="metromq-spark-")
-    logging = Path(__file__).with_name("log4j2.properties")
     builder = SparkSession.builder.master(master).appName(app).config("spark.driver.memory", memory)
     wanted = {
         **_SETTINGS,
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": java_options(),
         **(settings or {}),
     }
     for key, value in wanted.items():
@@ -141,6 +140,11 @@ def start(
     if not master.startswith("local"):
         session.sparkContext.addPyFile(_packed(scratch))
     return session
+
+
+def java_options() -> str:
+    logging = Path(__file__).with_name("log4j2.properties")
+    return f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseParallelGC"
 
 
 def stop(session: "SparkSession") -> None:

@@ -10,7 +10,7 @@ FOLDER: Final = "telemetry"  # beside the journal, in the broker's data director
 
 
 def spool_window(data: Path, window: TelemetryWindow) -> Path:
-    """Called by the broker. A rename makes the file seen; a crash of the machine may cost the last windows, by design."""
+    """For the broker. A rename makes the file seen; a crash of the machine may cost the last windows, by design."""
     folder = data / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{window.start_us:020d}-{window.sequence:020d}.json"

@@ -1,4 +1,4 @@
-"""What a broker counts: per topic, site and link, in windows of time. Pure: the broker calls it, the recorder ships it."""
+"""What a broker counts per topic, site and link, in windows of time. Pure: the broker calls it, the recorder ships it."""
 
 import json
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ class _LinkCount:
 
 @final
 class Telemetry:
-    """Counts until `roll` closes the window. `life` must differ between lives of one broker: its start in microseconds."""
+    """Counts until `roll` closes the window. `life` tells lives of one broker apart: its start in microseconds."""
 
     def __init__(self, broker: str, site: str, life: int, window_us: int = DEFAULT_WINDOW_US) -> None:
         self.broker = broker

@@ -70,12 +70,13 @@ class CityHost(Federation):
         self._routed: Message | None = None
         self._route: Route = EMPTY_ROUTE
         self._copies: dict[Route, list[LinkCopy]] = {}
+        self._fleeting_copies: dict[Route, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
         self._number = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
-            RoutesChanged: lambda effect: self.hub.routes.invalidate(effect.topic_filter),
+            RoutesChanged: self._routes_changed,
             TableChanged: self._table_changed,
             Reroute: self.history.reroute,
             HandOver: self.history.hand_over,
@@ -145,14 +146,20 @@ class CityHost(Federation):
         for entry in effect.entries:
             logs.info("topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
 
+    def _routes_changed(self, effect: RoutesChanged) -> None:
+        for topic_filter in effect.filters:
+            self.hub.routes.invalidate(topic_filter)
+
     def _send_retained(self, effect: SendRetained) -> None:
-        """Everything stored, and every deletion still known, of a filter; the peer keeps what is newer."""
+        """Everything stored, and every deletion still known, of the filters; the peer keeps what is newer."""
         copies = [self.copy_for(Hop(effect.peer, FINAL), SYNC)]
-        for message in self.hub.retained.match(effect.topic_filter):
+        found: dict[str, Message] = {}  # filters overlap: each topic once
+        for topic_filter in effect.filters:
+            for message in (*self.hub.retained.match(topic_filter), *self._deletions(topic_filter)):
+                found[message.topic] = message
+        for message in found.values():
             if not message.topic.startswith("$"):
                 self.hub.replay(message, copies)
-        for message in self._deletions(effect.topic_filter):
-            self.hub.replay(message, copies)
 
     def copy_for(self, hop: Hop, flags: int = 0) -> LinkCopy:
         return LinkCopy(self.hub.link_session(hop.peer), note_of(hop, flags))
@@ -167,12 +174,13 @@ class CityHost(Federation):
         route = self._routing(message)
         if not route.hops:
             return []
-        found = self._copies.get(route)
+        known = self._copies if message.qos else self._fleeting_copies
+        found = known.get(route)
         if found is None:
-            found = [self.copy_for(hop) for hop in route.hops]
-            if len(self._copies) > 10_000:
-                self._copies.clear()
-            self._copies[route] = found
+            found = [self.copy_for(hop) for hop in route.hops if message.qos or not hop.durable_only]
+            if len(known) > 10_000:
+                known.clear()
+            known[route] = found
         return found
 
     def picks_share(self, group: str, filter: str, message: Message) -> bool:

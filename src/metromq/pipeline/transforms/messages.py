@@ -25,7 +25,7 @@ def to_messages(landed: DataFrame) -> DataFrame:
 def _parsed(rows: DataFrame) -> DataFrame:
     """`payload_json`: the payload when it is JSON. `value`: its number, bare or under the key `value`.
 
-    Step by step on purpose: Spark computes a column that later steps share once, an expression repeated in one step twice.
+    Step by step on purpose: a column that later steps share is computed once, an expression repeated in a step twice.
     """
     kind = F.schema_of_variant("_number")
     number = kind.isin("BIGINT", "DOUBLE") | kind.startswith("DECIMAL")

@@ -9,7 +9,7 @@ def _mbps(size: Column, seconds: float) -> Column:
 
 
 def tau(traffic: DataFrame, seconds: float) -> DataFrame:
-    """Bandwidth of a topic between its broker and clients at a device: what they publish and what is delivered to them."""
+    """Bandwidth of a topic between its broker and clients at a device: what they publish and what they get."""
     size = F.sum(F.col("published_bytes") + F.col("delivered_bytes"))
     rows = traffic.groupBy("topic", F.col("site").alias("device")).agg(_mbps(size, seconds).alias("mbps"))
     return rows.where(F.col("mbps") > 0)

@@ -14,10 +14,16 @@ def window_of(time: str) -> Column:
     return F.date_trunc("minute", time)
 
 
-def traffic(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
-    """A broker's count includes QoS 0; the record survives its kill: so the larger of the two is nearer to the truth."""
-    sites = telemetry.groupBy("broker").agg(F.max_by("site", "window_start").alias("site"))
-    both = _counted(telemetry).join(_recorded(messages), _KEY, "full").join(F.broadcast(sites), "broker", "left")
+def sites(telemetry: DataFrame) -> DataFrame:
+    """Where each broker stood in its newest window."""
+    newest = F.max_by("site", "window_start").alias("site")
+    return telemetry.groupBy("broker").agg(newest, F.max("window_start").alias("since"))
+
+
+def traffic(messages: DataFrame, telemetry: DataFrame, sites: DataFrame) -> DataFrame:
+    """The count includes QoS 0, the record survives a kill: so the larger of the two is nearer to the truth."""
+    where = F.broadcast(sites.select("broker", "site"))
+    both = _counted(telemetry).join(_recorded(messages), _KEY, "full").join(where, "broker", "left")
 
     def larger(column: str) -> Column:
         return F.greatest(F.coalesce(column, F.lit(0)), F.coalesce(f"recorded_{column}", F.lit(0))).cast("bigint")
@@ -45,7 +51,15 @@ def traffic(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
 
 
 def _counted(telemetry: DataFrame) -> DataFrame:
-    added = ["publications", "published_bytes", "deliveries_local", "deliveries_remote", "delivered_bytes", "opened", "closed"]
+    added = [
+        "publications",
+        "published_bytes",
+        "deliveries_local",
+        "deliveries_remote",
+        "delivered_bytes",
+        "opened",
+        "closed",
+    ]
     return (
         telemetry.where((F.col("subject") == "topic") & (F.col("name") != ""))
         .groupBy(window_of("window_start").alias("window_start"), "broker", F.col("name").alias("topic"))
@@ -58,7 +72,7 @@ def _counted(telemetry: DataFrame) -> DataFrame:
 
 
 def _recorded(messages: DataFrame) -> DataFrame:
-    """What clients of the broker published; what came over links or was written again was published elsewhere or before."""
+    """What clients of the broker published; links and replays carry what was published elsewhere or before."""
     return (
         messages.where(F.col("kind").isin("publish", "will"))
         .groupBy(window_of("time").alias("window_start"), "broker", "topic")

@@ -1,0 +1,104 @@
+"""The statistics follow the tables: made once, changed where something changed, whole after a kill."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from metromq.pipeline.ingest import Ingest
+from metromq.pipeline.jobs import RunOptions, run
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.landing import Landing
+from metromq.pipeline.refresh import change, refresh
+from metromq.pipeline.telemetry import TelemetryRow
+from tests.pipeline import twins
+from tests.pipeline.data import DAY_US, T0_US, land_messages, land_window, link_message, plain_message, window
+from tests.pipeline.test_transforms import alike, ordered
+
+pytestmark = pytest.mark.timeout(600)
+MINUTE_US = 60_000_000
+
+
+def take(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    Ingest(spark, lake, landing, lambda taken: None).take_files(
+        landing.files(), "test", int(lake.open("messages").version())
+    )
+
+
+def rows(lake: Lake, name: str) -> list[dict[str, Any]]:
+    return ordered(lake.arrow(name).to_pylist())
+
+
+def agrees(lake: Lake) -> None:
+    """All tables are what the twins make of everything at once."""
+    messages, telemetry = rows(lake, "messages"), rows(lake, "telemetry")
+    flows = twins.traffic(messages, telemetry)
+    alike(rows(lake, "traffic"), flows)
+    alike(rows(lake, "locality"), twins.locality(flows))
+    alike(rows(lake, "popularity"), twins.popularity(flows))
+    assert len(rows(lake, "zipf")) == len({row["day"] for row in flows})
+    found = {(row["day"], row["left"], row["right"]): row["jaccard"] for row in rows(lake, "similarity")}
+    assert found == pytest.approx(twins.jaccard(flows))
+    expected = twins.latency(messages)
+    if expected:
+        alike(rows(lake, "latency"), expected)
+    newest = max(row["window_start"] for row in flows)
+    recent = [row for row in flows if row["window_start"] > newest - timedelta(hours=24)]
+    seconds = (newest - min(row["window_start"] for row in recent)).total_seconds() + 60
+    tau = {(row["topic"], row["device"]): row["mbps"] for row in rows(lake, "planner_tau")}
+    assert tau == pytest.approx(twins.tau(recent, seconds))
+    alike(rows(lake, "delegation_inputs"), twins.delegation_inputs(recent, seconds))
+
+
+def test_statistics_follow(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    counted = [
+        TelemetryRow("topic", "a", publications=9, publishers=2, subscribers=3, deliveries_local=5, delivered_bytes=70)
+    ]
+    land_messages(landing, "b1", 0, [plain_message(t, T0_US + i * 40_000_000, f"p{i}") for i, t in enumerate("aabca")])
+    land_messages(landing, "b2", 0, [link_message("a", T0_US + 250_000, "b1", 0), plain_message("c", T0_US)])
+    land_window(landing, window("b1", T0_US, counted))
+    take(spark, lake, landing)
+    assert set(refresh(spark, lake)) >= {"traffic", "latency", "planner_tau", "delegation_inputs"}
+    agrees(lake)
+    assert refresh(spark, lake) == []
+
+    before = {file.path for file in lake.files("traffic")}
+    land_messages(
+        landing, "b1", 5, [plain_message("d", T0_US + DAY_US), plain_message("d", T0_US + DAY_US + MINUTE_US)]
+    )
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    agrees(lake)
+    assert before < {file.path for file in lake.files("traffic")}  # yesterday's files were left alone
+
+    # Late: a link row whose origin comes only now, and one more publication of yesterday.
+    land_messages(landing, "b2", 2, [link_message("e", T0_US + DAY_US + 7_000_000, "b3", 1)])
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    land_messages(landing, "b3", 0, [plain_message("a", T0_US + 1), plain_message("e", T0_US + DAY_US + 6_000_000)])
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    agrees(lake)
+    assert [row["p99_ms"] for row in rows(lake, "latency") if row["origin"] == "b3"] == [1000.0]
+
+
+def test_the_job_refreshes_at_its_end(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land_messages(landing, "b1", 0, [plain_message("a", T0_US)])
+    run(spark, lake, RunOptions(once=True), lambda taken: None)
+    assert rows(lake, "traffic")[0]["window_start"] == datetime.fromtimestamp(T0_US / 1e6, UTC)
+    agrees(lake)
+
+
+def test_everything_is_new_when_the_old_version_is_gone(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land_messages(landing, "b1", 0, [plain_message("a", T0_US)])
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    assert change(lake, "messages", "traffic").files == []
+    land_messages(landing, "b1", 1, [plain_message("a", T0_US)])
+    take(spark, lake, landing)
+    assert len(change(lake, "messages", "traffic").files) == 1
+    lake.open("messages").create_checkpoint()
+    for entry in (lake.path("messages") / "_delta_log").glob("*.json"):
+        entry.unlink()
+    assert len(change(lake, "messages", "traffic").files) == 2

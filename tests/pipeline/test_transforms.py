@@ -1,0 +1,192 @@
+"""Every transform against its plain twin, on generated rows."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from metromq.pipeline.schemas import TABLES
+from metromq.pipeline.transforms import interest, planner
+from metromq.pipeline.transforms.latency import latency
+from metromq.pipeline.transforms.traffic import sites, traffic
+from tests.pipeline import twins
+from tests.pipeline.twins import Row
+
+pytestmark = pytest.mark.timeout(600)
+START = datetime(2026, 3, 1, 23, 57, tzinfo=UTC)
+
+
+def generated(seed: int) -> tuple[list[Row], list[Row]]:
+    """Messages and telemetry of three brokers around midnight; links lead from each to the next."""
+    dice = random.Random(seed)
+    messages: list[Row] = []
+    for broker in ("b0", "b1", "b2"):
+        for offset in range(120):
+            moment = START + timedelta(seconds=dice.randrange(360), microseconds=dice.randrange(10**6))
+            row = dict.fromkeys(TABLES["messages"].schema.names) | {
+                "broker": broker,
+                "offset": offset,
+                "time": moment,
+                "day": moment.date(),
+                "topic": f"t{min(dice.randrange(9), dice.randrange(9))}",
+                "payload": bytes(dice.randrange(20)),
+                "publisher": f"p{dice.randrange(4)}",
+                "kind": dice.choice(["publish", "publish", "will", "replay", "link"]),
+            }
+            if row["kind"] == "link":
+                row |= {"origin": f"b{(int(broker[1]) + 1) % 3}", "origin_offset": dice.randrange(150)}
+            messages.append(row)
+    return messages, [window_row(dice) for _ in range(80)]
+
+
+def window_row(dice: random.Random) -> Row:
+    broker = dice.choice(["b0", "b1"])  # b2 sends none: its site is unknown
+    moment = START + timedelta(seconds=10 * dice.randrange(36))
+    subject = dice.choice(["topic"] * 6 + ["link", "service-topic", "service-device"])
+    counts = {
+        name: dice.randrange(30)
+        for name in TABLES["telemetry"].schema.names
+        if TABLES["telemetry"].schema.field(name).type == pa.int64()
+    }
+    return counts | {
+        "broker": broker,
+        "site": f"site-{broker}",
+        "window_start": moment,
+        "window_seconds": 10.0,
+        "day": moment.date(),
+        "subject": subject,
+        "name": "maps" if subject.startswith("service") else dice.choice(["", *(f"t{i}" for i in range(12))]),
+        "detail": dice.choice(["x", "y"]),
+        "delay_counts": [1, 2],
+    }
+
+
+def frame(spark: SparkSession, name: str, rows: list[Row]) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_pylist(rows, TABLES[name].schema))
+
+
+def result(name: str, rows: DataFrame) -> list[Row]:
+    """The rows as the table would hold them, sorted by their text."""
+    return ordered(rows.select(*TABLES[name].schema.names).toArrow().cast(TABLES[name].schema).to_pylist())
+
+
+def ordered(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: [str(row[key]) for key in sorted(row)])
+
+
+def alike(got: list[Row], wanted: list[Row]) -> None:
+    assert len(got) == len(wanted) > 0
+    for mine, theirs in zip(got, ordered(wanted), strict=True):
+        assert mine == {
+            key: pytest.approx(value) if isinstance(value, float) else value for key, value in theirs.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def recorded() -> tuple[list[Row], list[Row]]:
+    return generated(7)
+
+
+@pytest.fixture(scope="module")
+def flows(recorded: tuple[list[Row], list[Row]]) -> list[Row]:
+    return twins.traffic(*recorded)
+
+
+def test_traffic(spark: SparkSession, recorded: tuple[list[Row], list[Row]]) -> None:
+    messages, telemetry = recorded
+    counted = frame(spark, "telemetry", telemetry)
+    made = traffic(frame(spark, "messages", messages), counted, sites(counted))
+    alike(result("traffic", made), twins.traffic(messages, telemetry))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "twin"),
+    [
+        ("locality", interest.locality, twins.locality),
+        ("popularity", interest.popularity, twins.popularity),
+        (
+            "delegation_inputs",
+            lambda rows: planner.delegation_inputs(rows, 360.0),
+            lambda rows: twins.delegation_inputs(rows, 360.0),
+        ),
+    ],
+)
+def test_from_traffic(
+    spark: SparkSession,
+    flows: list[Row],
+    name: str,
+    make: Callable[[DataFrame], DataFrame],
+    twin: Callable[[list[Row]], list[Row]],
+) -> None:
+    alike(result(name, make(frame(spark, "traffic", flows))), twin(flows))
+
+
+def test_zipf_is_the_likeliest_exponent(spark: SparkSession, flows: list[Row]) -> None:
+    ranked = twins.popularity(flows)
+    rows = result("zipf", interest.zipf(frame(spark, "popularity", ranked)))
+    assert len(rows) == 2
+    for row in rows:
+        counts = [item["publications"] for item in ranked if item["day"] == row["day"]]
+        best = twins.zipf_likelihood(counts, row["exponent"])
+        assert (row["topics"], row["publications"]) == (len(counts), sum(counts))
+        for aside in (-0.05, -0.001, 0.001, 0.05):
+            assert twins.zipf_likelihood(counts, row["exponent"] + aside) < best
+
+
+@pytest.mark.parametrize("exponent", [0.3, 1.0, 1.8])
+def test_zipf_finds_the_exponent_that_made_the_counts(exponent: float) -> None:
+    counts = [round(1e9 * rank**-exponent) for rank in range(1, 2001)]
+    weighted = sum(count * twins.log(rank) for rank, count in enumerate(counts, 1))
+    assert interest.fit_exponent(len(counts), sum(counts), weighted) == pytest.approx(exponent, abs=1e-4)
+
+
+def test_similarity_exact(spark: SparkSession, flows: list[Row]) -> None:
+    sets = interest.topic_sets(frame(spark, "traffic", flows))
+    rows = result("similarity", interest.similarity(sets, exact=True))
+    assert {(row["day"], row["left"], row["right"]): pytest.approx(row["jaccard"]) for row in rows} == twins.jaccard(
+        flows
+    )
+    by_topic: dict[Any, set[str]] = {}
+    for row in flows:
+        if row["publications"] or row["subscribers"]:
+            by_topic.setdefault((row["day"], row["topic"]), set()).add(row["site"])
+    assert interest.joined_pairs(sets) == sum(len(sites) ** 2 for sites in by_topic.values())
+
+
+def test_similarity_by_minhash_is_near_the_truth(spark: SparkSession) -> None:
+    day = START.date()
+    overlap = {"a": range(2000), "b": range(1000, 3000), "c": range(5000, 5100), "d": range(2000)}
+    rows = [
+        {"day": day, "site": site, "topic": f"t{number}", "publications": 1, "subscribers": 0}
+        for site, numbers in overlap.items()
+        for number in numbers
+    ]
+    schema = "day date, site string, topic string, publications bigint, subscribers bigint"
+    sets = interest.topic_sets(spark.createDataFrame(rows, schema))
+    exact = twins.jaccard(rows)
+    for row in result("similarity", interest.similarity(sets, exact=False)):
+        truth = exact[row["day"], row["left"], row["right"]]
+        assert row["method"] == "minhash"
+        assert row["jaccard"] == pytest.approx(truth, abs=0.08 if 0 < truth < 1 else 1e-9)
+
+
+def test_latency(spark: SparkSession, recorded: tuple[list[Row], list[Row]]) -> None:
+    messages = frame(spark, "messages", recorded[0])
+    alike(result("latency", latency(messages, messages)), twins.latency(recorded[0]))
+
+
+def test_planner_inputs(spark: SparkSession, recorded: tuple[list[Row], list[Row]], flows: list[Row]) -> None:
+    telemetry = frame(spark, "telemetry", recorded[1])
+    cases = {
+        "planner_tau": (planner.tau(frame(spark, "traffic", flows), 360.0), twins.tau(flows, 360.0)),
+        "planner_dsd": (planner.dsd(telemetry, 360.0), twins.service(recorded[1], "service-device", 360.0)),
+        "planner_dst": (planner.dst(telemetry, 360.0), twins.service(recorded[1], "service-topic", 360.0)),
+    }
+    for name, (made, wanted) in cases.items():
+        rows = [tuple(row.values()) for row in result(name, made)]
+        assert {row[:2]: pytest.approx(row[2]) for row in rows} == wanted
+        assert wanted
