@@ -68,7 +68,7 @@ class Commitment(Delivery):
                 done.waiter.committed()
 
     def failed(self, position: int, appended: int) -> None:
-        """Of the `appended` records those after `position` were not written: what they did is undone, who waits is told."""
+        """Of the `appended` records those after `position` were not written: they are undone, who waits is told."""
         lost: list[Pending] = []
         while self.pending and self.pending[-1].position > position:
             lost.append(self.pending.pop())
