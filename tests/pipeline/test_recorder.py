@@ -10,7 +10,7 @@ from metromq.broker.journal import Journal
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.recorder import Landed, Recorder, durable_position, sync_segments
 from metromq.pipeline.spool import spool_window, spooled
-from metromq.pipeline.telemetry import Telemetry
+from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
 
 
@@ -77,19 +77,15 @@ def test_offsets_that_retention_took_are_reported_once(tmp_path: Path, landing: 
 
 
 def test_telemetry_is_shipped_and_leaves_the_spool(tmp_path: Path, landing: Landing) -> None:
-    counts = Telemetry("b1", "north", life=1)
-    counts.roll(0)
-    counts.published("a", "p", 3)
-    window = counts.roll(10_000_000)
-    assert window is not None
-    spool_window(tmp_path / "data", window)
+    row = TelemetryRow("topic", "a", publications=1, publishers=1)
+    spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 0, 10.0, 1, (row,)))
     recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path / "data")
     assert recorder.step() == Landed(0, 1, full=False)
     assert spooled(tmp_path / "data") == []
     (file,) = landing.files()
     assert (file.kind, file.first, file.last) == ("telemetry", 0, 1)
-    (row,) = pq.read_table(landing.where(file)).to_pylist()
-    assert (row["subject"], row["name"], row["publications"], row["publishers"]) == ("topic", "a", 1, 1)
+    (landed,) = pq.read_table(landing.where(file)).to_pylist()
+    assert (landed["subject"], landed["name"], landed["publications"], landed["site"]) == ("topic", "a", 1, "north")
 
 
 def test_as_a_task_of_the_broker(tmp_path: Path, landing: Landing) -> None:

@@ -230,13 +230,23 @@ class Broker:
         if (grown >= config.snapshot_bytes or self._snapshot_needed) and not journal.full():
             self._snapshot_at = journal.size_bytes
             self._snapshot_needed = False
-            asyncio.get_running_loop().run_in_executor(self._snapshots, journal.write_snapshot(snapshot(self.hub)))
+            if self._commit is not None:
+                self._commit.flush()  # a write that fails must reach the hub before its state is taken
+            job = asyncio.get_running_loop().run_in_executor(
+                self._snapshots, journal.write_snapshot(snapshot(self.hub))
+            )
+            job.add_done_callback(self._snapshot_done)
         oldest = self.hub.oldest_needed()
         for name in journal.remove_before(
             oldest if oldest >= 0 else journal.next_offset, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6
         ):
             logs.info("removed an old segment", segment=name)
             self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
+
+    def _snapshot_done(self, job: asyncio.Future[None]) -> None:
+        problem = job.exception() if not job.cancelled() else None
+        if problem is not None:
+            logs.error("no snapshot was written; the next start reads more of the journal", problem=problem)
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -342,10 +352,10 @@ class Broker:
             await server.wait_closed()
         if self._http is not None:
             await self._http.close()
+        self._snapshots.shutdown()
         await self._close_journal()
         if self._recording is not None:
             await self._recording.stop()
-        self._snapshots.shutdown()
 
     async def _say_goodbye(self) -> None:
         """What clients were promised is stored and confirmed, then each gets a DISCONNECT and a moment to take it."""

@@ -111,6 +111,7 @@ class Recording:
                 self._lake,
                 "--broker",
                 self._name,
+                "--with-parent",
             )
             code = await self._process.wait()
             logs.error("the recorder stopped and is started again", exit_code=code, broker=self._name)

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "sub": "metromq.cli.sub",
     "plan": "metromq.cli.plan",
     "lab": "metromq.cli.lab",
+    "pipeline": "metromq.cli.pipeline",
 }
 
 

@@ -71,7 +71,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
 
 def choose(waiting: Sequence[LandedFile], max_rows: int, max_files: int) -> list[LandedFile]:
-    """Brokers take turns, each in the order of its offsets: one that comes back with a week of files delays no other."""
+    """Brokers take turns, each in the order of its offsets: one that is back with a week of files delays no other."""
     queues: dict[tuple[str, str], list[LandedFile]] = {}
     for file in waiting:
         queues.setdefault((file.kind, file.broker), []).append(file)

@@ -5,8 +5,11 @@ broker or as a process of its own, and never writes into the journal.
 """
 
 import asyncio
+import fcntl
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from metromq.broker.journal import JournalReader
-from metromq.errors import OffsetsGone
+from metromq.errors import OffsetsGone, UsageError
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
@@ -87,10 +90,10 @@ class Recorder:
             except TimeoutError:
                 pass
 
-    def run(self, stop: threading.Event, seconds: float = ROLL_SECONDS) -> None:
-        """As a process of its own."""
+    def run(self, stop: threading.Event, seconds: float = ROLL_SECONDS, parent: int | None = None) -> None:
+        """As a process of its own, until `stop`, or until the process `parent` that started it is gone."""
         while True:
-            last = stop.is_set()
+            last = stop.is_set() or (parent is not None and os.getppid() != parent)
             landed = self.step()
             if landed.full:
                 continue
@@ -102,7 +105,7 @@ class Recorder:
         self._reader.close()
 
     def _land(self, first: int, bodies: list[bytes]) -> None:
-        # A record must be safe in the journal before the lake believes it: a power cut could give its offset away again.
+        # A record must be safe in the journal before it lands: a power cut could give its offset away again.
         sync_segments(self._journal, first)
         last = first + len(bodies) - 1
         self._landing.put(LandedFile(MESSAGES, self.broker, first, last), decode_batch(self.broker, first, bodies))
@@ -132,6 +135,21 @@ class Recorder:
             self._landing.put(file, window_table(window))
             path.unlink()
         return len(paths)
+
+
+@contextmanager
+def recorder_lock(data: Path, stop: threading.Event) -> Iterator[None]:
+    """One recorder per broker: one that was orphaned by a killed broker ships what there is and ends; wait for it."""
+    data.mkdir(parents=True, exist_ok=True)
+    with open(data / "recorder.lock", "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop.wait(0.1):
+                    raise UsageError(f"another recorder follows {data}") from None
+        yield
 
 
 def durable_position(landing: Landing, broker: str) -> int:

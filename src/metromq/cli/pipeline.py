@@ -1,0 +1,235 @@
+"""`metromq pipeline`: record journals, run Spark on them, ask the lake, keep it in order."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from metromq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from metromq.pipeline.ingest import Taken
+
+DEFAULT_LAKE = Path("metromq-lake")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+lake_option = click.option(
+    "--lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True, help="Directory of the tables."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
+master_option = click.option(
+    "--master", default="local[*]", show_default=True, help="Spark master, for example spark://host:7077."
+)
+memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of Spark's driver.")
+
+
+@click.group("pipeline")
+def command() -> None:
+    """From journals to tables to statistics, on Spark."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UsageError("the pipeline needs its extra: pip install 'metromq[pipeline]'") from error
+
+
+@command.command("record")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="The broker's data directory.")
+@click.option("--lake", default=str(DEFAULT_LAKE), show_default=True, help="Directory of the tables, or a URI.")
+@click.option("--broker", required=True, help="The broker's name.")
+@click.option("--every", type=float, default=1.0, show_default=True, help="Seconds between files.")
+@click.option("--from", "start", type=int, help="Record again from this offset on; tables take every record once.")
+@click.option("--once", is_flag=True, help="Ship what there is, then stop.")
+@click.option("--with-parent", is_flag=True, hidden=True, help="End when the process that started this one is gone.")
+def record(data: Path, lake: str, broker: str, every: float, start: int | None, once: bool, with_parent: bool) -> None:
+    """Follow a broker's journal and telemetry into the lake's landing area."""
+    from metromq.pipeline.landing import Landing
+    from metromq.pipeline.recorder import Recorder, recorder_lock
+
+    parent = os.getppid() if with_parent else None
+    with stop_on_signals() as stop, recorder_lock(data, stop):
+        if once:
+            stop.set()
+        recorder = Recorder(broker, data / "journal", Landing(f"{lake.rstrip('/')}/landing"), spool=data, start=start)
+        try:
+            recorder.run(stop, every, parent)
+        finally:
+            recorder.close()
+
+
+@command.command("run")
+@lake_option
+@click.option("--landing", help="Landing area, when it is not in the lake: any path that Spark can read.")
+@click.option("--once", is_flag=True, help="Take in all there is, then stop.")
+@click.option("--refresh", type=float, default=30.0, show_default=True, help="Seconds between statistics; 0: none.")
+@click.option(
+    "--max-rows", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows per micro-batch."
+)
+@master_option
+@memory_option
+@json_option
+def run_command(
+    lake: Path, landing: str | None, once: bool, refresh: float, max_rows: int, master: str, memory: str, as_json: bool
+) -> None:
+    """Stream landed files into tables and keep the statistics up to date."""
+    from metromq.pipeline.jobs import RunOptions, run
+    from metromq.pipeline.lake import Lake
+
+    options = RunOptions(once=once, max_rows=max_rows, refresh_seconds=refresh, landing=landing)
+    totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
+
+    def report(taken: "Taken") -> None:
+        for name in totals:
+            value = getattr(taken, name)
+            totals[name] += len(value) if name == "rejected" else value
+        for item in taken.rejected:
+            click.echo(f"set aside {item.path}: {item.reason}", err=True)
+        if as_json:
+            click.echo(json.dumps(asdict(taken)))
+        else:
+            click.echo(f"{datetime.now(UTC):%H:%M:%S} took in {taken.messages} messages", err=True)
+
+    with stop_on_signals() as stop, spark_session(master, memory) as spark:
+        run(spark, Lake(lake), options, report, stop)
+    if not as_json:
+        show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
+
+
+@command.command("check")
+@lake_option
+@click.option("--landing", help="Landing area, when it is not in the lake.")
+@json_option
+@click.pass_context
+def check_command(context: click.Context, lake: Path, landing: str | None, as_json: bool) -> None:
+    """Find gaps in the offsets of every broker. Exit status 1: something is missing or there twice."""
+    from metromq.pipeline.landing import Landing
+    from metromq.pipeline.maintain import check, lake_or_usage_error
+
+    store = lake_or_usage_error(lake)
+    found = check(store, Landing(landing or store.landing))
+    if as_json:
+        click.echo(json.dumps([asdict(item) | {"whole": item.whole} for item in found]))
+    else:
+        rows = [
+            [item.broker, item.rows, item.first, item.last, item.repeated, item.expired, _gaps(item.gaps)]
+            for item in found
+        ]
+        show(["broker", "rows", "first", "last", "repeated", "expired", "gaps"], rows)
+    if not all(item.whole for item in found):
+        context.exit(1)
+
+
+def _gaps(gaps: Sequence[Any]) -> str:
+    return ", ".join(f"{gap.first}..{gap.last} {gap.why}" for gap in gaps) or "none"
+
+
+@command.command("compact")
+@lake_option
+@click.option("--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Keep replaced files.")
+@json_option
+def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
+    """Merge the small files of every table; the stream may go on meanwhile."""
+    from metromq.pipeline.maintain import compact, lake_or_usage_error
+
+    done = compact(lake_or_usage_error(lake), keep_hours=keep_hours)
+    output(as_json, ["table", "files before", "files after"], [asdict(item) for item in done])
+
+
+@command.command("expire")
+@lake_option
+@click.option("--older-than", required=True, metavar="AGE", help="Such as 30d, 12w or 48h; whole days go.")
+@click.option("--statistics", is_flag=True, help="Statistics too, not only messages and telemetry.")
+@click.option("--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Keep removed files.")
+@json_option
+def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
+    """Let old days go."""
+    from metromq.pipeline.maintain import expire, lake_or_usage_error
+
+    done = expire(lake_or_usage_error(lake), age(older_than), datetime.now(UTC), statistics, keep_hours)
+    output(as_json, ["table", "files", "rows"], [asdict(item) for item in done])
+
+
+@command.command("sql")
+@click.argument("query")
+@lake_option
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Most rows to print.")
+@master_option
+@memory_option
+@json_option
+def sql_command(query: str, lake: Path, limit: int, master: str, memory: str, as_json: bool) -> None:
+    """Ask the tables: metromq pipeline sql "SELECT topic, count(*) FROM messages GROUP BY topic"."""
+    from metromq.pipeline.maintain import ask, lake_or_usage_error
+
+    store = lake_or_usage_error(lake)
+    with spark_session(master, memory) as spark:
+        frame = ask(spark, store, query)
+        rows = [row.asDict() for row in frame.limit(limit).collect()]
+        output(as_json, frame.columns, rows)
+
+
+@contextmanager
+def spark_session(master: str, memory: str) -> Iterator["SparkSession"]:
+    from metromq.pipeline import spark
+
+    with Console(stderr=True).status("starting Spark"):
+        session = spark.start(master, memory)
+    try:
+        yield session
+    finally:
+        spark.stop(session)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask the work to end well."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def age(text: str) -> timedelta:
+    """`30d` and the like."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.isdigit():
+        raise UsageError(f"--older-than {text!r}: write a number and m, h, d or w, for example 30d")
+    return timedelta(**{_UNITS[unit]: int(number)})
+
+
+def output(as_json: bool, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    if as_json:
+        click.echo(json.dumps(list(rows), default=plain))
+    else:
+        show(columns, [list(row.values()) for row in rows])
+
+
+def plain(value: Any) -> Any:
+    """What JSON does not know, and people want to read: bytes as text, moments in ISO 8601, the rest as it prints."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode(errors="backslashreplace")
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def show(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = any(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(plain(value))) for value in row))
+    Console().print(table)

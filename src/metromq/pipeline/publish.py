@@ -1,0 +1,85 @@
+"""Rows to MQTT messages: published by a client of our own, and acknowledged, before a batch may commit."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from metromq.client import Client
+from metromq.errors import MqttError, UsageError
+
+_COLUMNS: Final = {"topic", "payload", "qos", "retain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where and how to publish."""
+
+    host: str
+    port: int
+    username: str | None
+    password: str | None
+    qos: int
+    max_inflight: int
+
+    @classmethod
+    def from_options(cls, options: dict[str, str]) -> "Sink":
+        given = {key.lower(): value for key, value in options.items()}
+        qos = int(given.get("qos", "1"))
+        if qos not in (1, 2):
+            raise UsageError(f"qos must be 1 or 2, not {qos}: a batch commits only what was acknowledged")
+        return cls(
+            given.get("host", "localhost"),
+            int(given.get("port", "1883")),
+            given.get("username"),
+            given.get("password"),
+            qos,
+            int(given.get("maxinflight", "1000")),
+        )
+
+    def check(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if not {"topic", "payload"} <= set(columns) or not set(columns) <= _COLUMNS:
+            raise UsageError(
+                f"rows to publish need topic and payload, and may have qos and retain; not {', '.join(columns)}"
+            )
+        return columns
+
+
+def publish_rows(sink: Sink, columns: tuple[str, ...], rows: Iterator[Any]) -> int:
+    """Publish every row and wait for every acknowledgement; how many."""
+    return asyncio.run(_publish(sink, columns, rows))
+
+
+async def _publish(sink: Sink, columns: tuple[str, ...], rows: Iterator[Any]) -> int:
+    count = 0
+    waiting: set[asyncio.Task[None]] = set()
+    password = sink.password.encode() if sink.password is not None else None
+    client = Client(sink.host, sink.port, username=sink.username, password=password, max_inflight=sink.max_inflight)
+    async with client:
+        for row in rows:
+            waiting.add(asyncio.ensure_future(_publish_row(client, sink.qos, dict(zip(columns, row, strict=True)))))
+            count += 1
+            if len(waiting) >= sink.max_inflight:
+                waiting = await _settle(waiting, asyncio.FIRST_COMPLETED)
+        await _settle(waiting, asyncio.ALL_COMPLETED)
+    return count
+
+
+async def _settle(waiting: set[asyncio.Task[None]], when: str) -> set[asyncio.Task[None]]:
+    if not waiting:
+        return waiting
+    done, rest = await asyncio.wait(waiting, return_when=when)
+    for task in done:
+        task.result()
+    return rest
+
+
+async def _publish_row(client: Client, qos: int, row: dict[str, Any]) -> None:
+    payload = row["payload"]
+    data = payload.encode() if isinstance(payload, str) else bytes(payload or b"")
+    if row["topic"] is None:
+        raise UsageError("a row to publish has no topic")
+    try:
+        await client.publish(row["topic"], data, qos=row.get("qos") or qos, retain=bool(row.get("retain")))
+    except MqttError as error:
+        raise UsageError(f"the broker did not take a message on {row['topic']}: {error}") from error

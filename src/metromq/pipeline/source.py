@@ -1,0 +1,236 @@
+"""The Spark data source `metromq`: journals as replayable streams, and a sink that publishes rows as MQTT messages.
+
+Reading: partitions are brokers, offsets are journal offsets, so that Spark's checkpoint makes replay exact.
+Writing: QoS 1, every message acknowledged before the batch commits; a batch that Spark repeats is published again.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from metromq.broker.journal import JournalReader
+from metromq.errors import OffsetsGone, UsageError
+from metromq.pipeline.decode import decode_batch
+from metromq.pipeline.publish import Sink, publish_rows
+from metromq.pipeline.schemas import LANDED_MESSAGES
+
+NAME: Final = "metromq"
+_CHUNK_ROWS: Final = 50_000
+_CHUNK_BYTES: Final = 32 << 20
+
+
+class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
+    """Options for reading: path (a broker's data directory, or one that holds several), startingOffsets (earliest or
+    latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss (true).
+    Options for writing: host, port, username, password, qos (1), maxInflight (1000). Columns: topic, payload, retain.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> Any:
+        return from_arrow_schema(LANDED_MESSAGES)
+
+    def reader(self, schema: Any) -> "JournalBatchReader":
+        return JournalBatchReader(JournalOptions(self.options))
+
+    def streamReader(self, schema: Any) -> "JournalStreamReader":
+        return JournalStreamReader(JournalOptions(self.options))
+
+    def writer(self, schema: Any, overwrite: bool) -> "MessageWriter":
+        return MessageWriter(Sink.from_options(dict(self.options)), tuple(schema.names))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> "MessageStreamWriter":
+        return MessageStreamWriter(Sink.from_options(dict(self.options)), tuple(schema.names))
+
+
+class JournalOptions:
+    """The options of a read, checked."""
+
+    def __init__(self, options: Any) -> None:
+        if "path" not in options:
+            raise UsageError('format("metromq") needs a path: load("a broker\'s data directory")')
+        self.path: str = options["path"]
+        self.starting: str = options.get("startingOffsets", "earliest")
+        if self.starting not in ("earliest", "latest"):
+            raise UsageError(f"startingOffsets must be earliest or latest, not {self.starting!r}")
+        self.max_rows = int(options.get("maxRowsPerBatch", "500000"))
+        self.rows_per_partition = int(options.get("rowsPerPartition", "250000"))
+        self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
+
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """First offset and end of every broker that has something."""
+        found: dict[str, tuple[int, int]] = {}
+        for broker, folder in journals(self.path).items():
+            reader = JournalReader(folder)
+            first, end = reader.bounds()
+            reader.close()
+            if end > first:
+                found[broker] = (first, end)
+        return found
+
+    def slices(self, spans: dict[str, tuple[int, int]]) -> list["JournalSlice"]:
+        """Each broker's offsets, cut so that a long journal keeps more than one core busy."""
+        folders = journals(self.path)
+        return [
+            JournalSlice(broker, str(folders[broker]), low, min(low + self.rows_per_partition, end), self.fail_on_loss)
+            for broker, (first, end) in spans.items()
+            for low in range(first, end, self.rows_per_partition)
+        ]
+
+
+class JournalSlice(InputPartition):  # type: ignore[misc]
+    """Offsets [start, end) of one broker."""
+
+    def __init__(self, broker: str, folder: str, start: int, end: int, fail_on_loss: bool) -> None:
+        self.broker = broker
+        self.folder = folder
+        self.start = start
+        self.end = end
+        self.fail_on_loss = fail_on_loss
+
+
+def journals(path: str) -> dict[str, Path]:
+    """Brokers by name: `path` is the data directory of one, or holds one directory per broker."""
+    root = Path(path)
+    if (root / "journal").is_dir():
+        return {root.name: root / "journal"}
+    found = {folder.parent.name: folder for folder in sorted(root.glob("*/journal")) if folder.is_dir()}
+    if not found:
+        raise UsageError(f"{path} holds no journal: give a broker's data directory, or one that holds several")
+    return found
+
+
+class JournalBatchReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._options.slices(self._options.bounds())
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slice(partition)
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """An offset is {broker: next journal offset}; a broker that is not in it yet starts at its beginning."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        latest = self._options.starting == "latest"
+        return {broker: end if latest else first for broker, (first, end) in self._options.bounds().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {broker: end for broker, (_, end) in self._options.bounds().items()}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        bounds = self._options.bounds()
+        if self._target is not None:
+            bounds = {
+                broker: (first, min(end, self._target[broker]))
+                for broker, (first, end) in bounds.items()
+                if broker in self._target
+            }
+        spans = {broker: (start.get(broker, first), end) for broker, (first, end) in bounds.items()}
+        waiting = {broker: max(end - begin, 0) for broker, (begin, end) in spans.items()}
+        most = None if isinstance(limit, ReadAllAvailable) else limit.max_rows
+        granted = waiting if most is None else share(waiting, most)
+        return start | {broker: spans[broker][0] + rows for broker, rows in granted.items() if rows or broker in start}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        new = [broker for broker in end if broker not in start]
+        first = {broker: low for broker, (low, _) in self._options.bounds().items()} if new else {}
+        spans = {broker: (start.get(broker, first.get(broker, 0)), stop) for broker, stop in end.items()}
+        return self._options.slices({broker: span for broker, span in spans.items() if span[1] > span[0]})
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_slice(partition)
+
+
+def share(waiting: dict[str, int], most: int) -> dict[str, int]:
+    """Divide a batch between brokers: everyone an equal part, what one does not need goes to the others."""
+    granted: dict[str, int] = {}
+    for place, broker in enumerate(sorted(waiting, key=lambda name: (waiting[name], name))):
+        granted[broker] = min(waiting[broker], most // (len(waiting) - place))
+        most -= granted[broker]
+    return granted
+
+
+def read_slice(partition: InputPartition) -> Iterator[Any]:
+    """Arrow batches of one slice; offsets that are gone are an error unless the user said otherwise."""
+    assert isinstance(partition, JournalSlice)
+    reader = JournalReader(Path(partition.folder))
+    position = partition.start
+    try:
+        while position < partition.end:
+            try:
+                records = reader.read(position, min(_CHUNK_ROWS, partition.end - position), _CHUNK_BYTES)
+            except OffsetsGone as gone:
+                if partition.fail_on_loss:
+                    raise UsageError(f"{gone}; option failOnDataLoss=false goes on without them") from gone
+                position = gone.first
+                continue
+            if not records:
+                raise UsageError(f"{partition.folder} ends before offset {partition.end}: is it another journal now?")
+            bodies = [body for _, body in records]
+            yield from decode_batch(partition.broker, records[0][0], bodies).to_batches()
+            position = records[-1][0] + 1
+    finally:
+        reader.close()
+
+
+class _Published(WriterCommitMessage):  # type: ignore[misc]
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+
+class MessageWriter(DataSourceWriter):  # type: ignore[misc]
+    """`write` returns when the broker has acknowledged every row."""
+
+    def __init__(self, sink: Sink, columns: tuple[str, ...]) -> None:
+        self._sink = sink
+        self._columns = sink.check(columns)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Published(publish_rows(self._sink, self._columns, iterator))
+
+
+class MessageStreamWriter(DataSourceStreamWriter):  # type: ignore[misc]
+    """As `MessageWriter`, once per micro-batch."""
+
+    def __init__(self, sink: Sink, columns: tuple[str, ...]) -> None:
+        self._sink = sink
+        self._columns = sink.check(columns)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Published(publish_rows(self._sink, self._columns, iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """All was acknowledged in `write`: there is nothing left to do."""
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """What was published cannot be taken back; Spark repeats the batch."""
