@@ -42,7 +42,7 @@ unit: $(VENV)/.dev
 
 $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name '*.toml')
 	rm -rf $(COMPILED) build/lib* build/temp*
-	$(BIN)/python setup.py --quiet build --build-lib $(COMPILED) --build-temp build/temp
+	$(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
 	touch $@
 
 # What the compiled modules serve, once more.
@@ -51,6 +51,10 @@ compiled: $(COMPILED)/.built
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
+
+# Five minutes of kills, freezes and cut links; the tests have a shorter one.
+chaos: $(VENV)/.dev
+	PYTHONPATH=src $(BIN)/python -m tests.chaos --seconds 300
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.machine import Watch, cores, raise_file_limit
+from bench.machine import CORES, Watch, raise_file_limit
 from bench.peers import Peer, find_peers, running
 from bench.report import Run, lines, show, write
 from bench.scenarios import SCENARIOS, Scenario
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     options = _arguments(argv)
     console = Console() if sys.stdout.isatty() else Console(width=170)
     raise_file_limit()
-    broker_core, generator_core = cores()
+    broker_core, generator_core = CORES
     if broker_core == generator_core:
         console.print("[yellow]only one core: broker and generator share it, so the ratios say little[/]")
     os.sched_setaffinity(0, {generator_core})

@@ -12,10 +12,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 BUSY_SHARE = 0.15  # of one core: above this, other work may have changed a result
 
 
-def cores() -> tuple[int, int]:
-    """The core of the broker and the core of the generator; the same one when there is only one."""
-    usable = sorted(os.sched_getaffinity(0))
-    return usable[-1], usable[0]
+# The core of the broker and the core of the generator, as seen at the start; the same one when there is only one.
+CORES = (max(os.sched_getaffinity(0)), min(os.sched_getaffinity(0)))
 
 
 def raise_file_limit() -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.machine import cores
+from bench.machine import CORES
 from metromq.errors import UsageError
 
 BUILD = Path(__file__).parent.parent / "build"
@@ -136,17 +136,19 @@ def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
 def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
     """Starts the broker on its core with an empty directory, and removes all trace of it afterwards."""
     BUILD.mkdir(exist_ok=True)
-    core, _ = cores()
+    core = CORES[0]
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as name:
         port = _free_port()
         arguments, environment = peer.command(port, Path(name), durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
-        process = subprocess.Popen(
-            ["taskset", "-c", str(core), *arguments],
-            env=inherited | environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        own = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {core})  # which the broker inherits
+        try:
+            process = subprocess.Popen(
+                arguments, env=inherited | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        finally:
+            os.sched_setaffinity(0, own)
         try:
             _wait(port, process, peer.name)
             yield Running(port, process.pid)

@@ -16,6 +16,7 @@ UNDER_WAY_BYTES = 32 << 20  # of all subscribers together,
 PER_SUBSCRIBER_BYTES = 512 << 10  # and of one at most: no broker's default makes it drop that little
 WINDOW = 20
 IDLE_CLIENTS = 5000
+MANY_CLIENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,17 @@ def fsync(broker: Running, seconds: float) -> Measured:
 
 
 def fan_in(broker: Running, seconds: float) -> Measured:
-    publishers = [generator.connect(broker.port, f"pub{number}") for number in range(1000)]
+    publishers = [generator.connect(broker.port, f"pub{number}") for number in range(MANY_CLIENTS)]
     subscriber = generator.connect(broker.port, "sub", filter="bench/in")
     filler = bytes(generator.PAYLOAD_BYTES - 4)
-    packets = [generator.packet("bench/in", payload=filler + struct.pack(">I", number)) for number in range(1000)]
+    packets = [generator.packet("bench/in", payload=filler + struct.pack(">I", n)) for n in range(MANY_CLIENTS)]
     count = generator.fan_in(publishers, packets, subscriber, seconds)
     _close([*publishers, subscriber])
     return Measured({"rate": count.rate}, count.lost)
 
 
 def fan_out(broker: Running, seconds: float) -> Measured:
-    subscribers = [generator.connect(broker.port, f"sub{number}", filter="bench/out") for number in range(1000)]
+    subscribers = [generator.connect(broker.port, f"sub{number}", filter="bench/out") for number in range(MANY_CLIENTS)]
     publisher = generator.connect(broker.port, "pub")
     packets = [generator.packet("bench/out") for _ in range(64)]
     generator.fan_out(publisher, packets, subscribers, seconds / 4)

@@ -23,7 +23,7 @@ def problems(file: Path | None, **environ: str) -> dict[str, str]:
 
 
 def test_defaults_stand_alone() -> None:
-    config = load_config(None, {"PATH": "/bin", "METROMQ_PURE": "1"})
+    config = load_config(None, {"PATH": "/bin", "METROMQ_PURE": "1", "METROMQ_SEED": "1", "METROMQ_CITY_AREAS__K": "3"})
     assert config == Config()
     assert config.listeners == (Listener("tcp", "127.0.0.1", 1883),)
     assert config.durability == "os"
@@ -99,7 +99,7 @@ def test_all_problems_are_collected_and_named(tmp_path: Path) -> None:
         level = 3
         """,
     )
-    found = problems(file, METROMQ_LIMITS__MAX_TOPIC_ALIAS="lots", METROMQ_LIMIT__MAX_QOS="1")
+    found = problems(file, METROMQ_LIMITS__MAX_TOPIC_ALIAS="lots", METROMQ_LIMIT__MAX_QOS="1", METROMQ_DURABILTY="os")
     assert found == {
         f"{file}: nmae": "is no setting; did you mean name?",
         f"{file}: durability": 'must be one of memory, os, fsync, not "disk"',
@@ -117,6 +117,7 @@ def test_all_problems_are_collected_and_named(tmp_path: Path) -> None:
         f"{file}: auth.acl_file": f"there is no file {tmp_path / 'nowhere'}",
         f"{file}: log.level": "must be one of debug, info, warning, error, not 3",
         "environment variable METROMQ_LIMITS__MAX_TOPIC_ALIAS": 'must be a whole number, not "lots"',
+        "environment variable METROMQ_DURABILTY": "is no setting; did you mean METROMQ_DURABILITY?",
         "environment variable METROMQ_LIMIT__MAX_QOS": "is no setting; did you mean METROMQ_LIMITS__MAX_QOS?",
     }
     with pytest.raises(ConfigError, match="13 problems") as raised:

@@ -14,8 +14,8 @@ ListenerKind = Literal["tcp", "tls", "ws", "wss"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 PREFIX = "METROMQ_"
-# Switches of the build and of the tests share the prefix but are no settings of a broker.
-NOT_SETTINGS = frozenset({f"METROMQ_{name}" for name in ("PURE", "CONFIG", "EXPECT", "CRASHES", "KILLS", "CHAOS")})
+# A city's own settings share the prefix. Switches of the build and of the tests do too, but look like no setting.
+NOT_SETTINGS = ("METROMQ_CITY_",)
 
 ExistingFile = Annotated[Path, ReadableFile()]
 Port = Annotated[int, Range(0, 65535)]

@@ -73,12 +73,13 @@ def read_settings(
 ) -> tuple[T | None, list[ConfigError]]:
     """The tree, or None with the problems that stand in its way.
 
-    A field `a.b` is overridden by the variable `<prefix>A__B`; variables in `ignored` belong to someone else.
+    A field `a.b` is overridden by the variable `<prefix>A__B`. Variables that begin with one of `ignored` belong to
+    someone else, and so do those that look like no setting at all; a likely misspelling is a problem.
     """
     reader = _Reader(file)
     raw = reader.toml()
     if raw is not None:
-        reader.overlay(kind, raw, environ, prefix, frozenset(ignored))
+        reader.overlay(kind, raw, environ, prefix, tuple(ignored))
         built = reader.build(kind, raw, "")
         if isinstance(built, kind) and not reader.problems:
             return built, []
@@ -141,17 +142,17 @@ class _Reader:
         return None
 
     def overlay(
-        self, kind: type, raw: dict[str, Any], environ: Mapping[str, str], prefix: str, ignored: frozenset[str]
+        self, kind: type, raw: dict[str, Any], environ: Mapping[str, str], prefix: str, ignored: tuple[str, ...]
     ) -> None:
         """Puts the environment's values in the place of the file's."""
         targets = dict(_leaves(kind, prefix))
         for variable in sorted(environ):
-            if not variable.startswith(prefix) or variable in ignored:
+            if not variable.startswith(prefix) or variable.startswith(ignored):
                 continue
             if variable not in targets:
-                self.problems.append(
-                    ConfigError(f"environment variable {variable}", f"is no setting; {meant(variable, targets)}")
-                )
+                if "__" in variable or _is_near(variable, targets, prefix):
+                    where = f"environment variable {variable}"
+                    self.problems.append(ConfigError(where, f"is no setting; {meant(variable, targets)}"))
                 continue
             path, hint = targets[variable]
             self.variables[".".join(path)] = variable
@@ -264,6 +265,11 @@ class _Reader:
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
         self.note(path, f"must be {words[hint]}, not {_shown(raw)}")
         return _INVALID
+
+
+def _is_near(variable: str, known: Iterable[str], prefix: str) -> bool:
+    names = [name.removeprefix(prefix) for name in known]
+    return bool(difflib.get_close_matches(variable.removeprefix(prefix), names, n=1, cutoff=0.75))
 
 
 def _shown(raw: Any) -> str:

@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +20,7 @@ from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
-from metromq.broker.turns import Turns
+from metromq.broker.turns import Turns, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
 from metromq.federation.city import City
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
+GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
 
 class JournalLog(Log):
@@ -54,7 +56,7 @@ class JournalLog(Log):
         return self._journal.scan(offset)
 
     def full(self) -> bool:
-        return self._journal.full()
+        return self._journal.failed or self._journal.full()
 
     def next_offset(self) -> int:
         return self._journal.next_offset
@@ -83,6 +85,7 @@ class Broker:
         self._authenticator = authenticator
         self._accept_damage = accept_damage
         self._servers: list[asyncio.Server | WebSocketServer] = []
+        self._closers: list[Callable[[], None]] = []
         self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._journal: Journal | None = None
@@ -215,8 +218,8 @@ class Broker:
         else:
             logs.error("the journal failed: no QoS 1 or 2 message is confirmed any more", problem=error)
             self._problem = str(error)
-        self.hub.failed(journal.flushed)
-        self.hub.position = journal.appended
+        kept = journal.flushed if not journal.failed else self.hub.committed_position
+        self.hub.failed(kept, journal.appended)
         self.turns.seen_position = self.hub.position
         self.turns.worked()
 
@@ -227,13 +230,23 @@ class Broker:
         if (grown >= config.snapshot_bytes or self._snapshot_needed) and not journal.full():
             self._snapshot_at = journal.size_bytes
             self._snapshot_needed = False
-            asyncio.get_running_loop().run_in_executor(self._snapshots, journal.write_snapshot(snapshot(self.hub)))
+            if self._commit is not None:
+                self._commit.flush()  # a write that fails must reach the hub before its state is taken
+            job = asyncio.get_running_loop().run_in_executor(
+                self._snapshots, journal.write_snapshot(snapshot(self.hub))
+            )
+            job.add_done_callback(self._snapshot_done)
         oldest = self.hub.oldest_needed()
         for name in journal.remove_before(
             oldest if oldest >= 0 else journal.next_offset, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6
         ):
             logs.info("removed an old segment", segment=name)
             self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
+
+    def _snapshot_done(self, job: asyncio.Future[None]) -> None:
+        problem = job.exception() if not job.cancelled() else None
+        if problem is not None:
+            logs.error("no snapshot was written; the next start reads more of the journal", problem=problem)
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -247,7 +260,9 @@ class Broker:
             if listener.is_websocket:
                 from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
 
-                server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+                server = socket_server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+                # Clients are closed by us, behind their DISCONNECT.
+                self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
@@ -258,6 +273,7 @@ class Broker:
                     ssl=tls,
                     backlog=4096,
                 )
+                self._closers.append(server.close)
         except OSError as error:
             where = f"{listener.host}:{listener.port}"
             raise ConfigError(f"listener {where}", f"cannot listen: {error.strerror or error}") from error
@@ -328,24 +344,38 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.host is not None:
             await self.host.stop()
-        for server in self._servers:
-            server.close()
+        for close in self._closers:
+            close()
         if hasattr(self, "turns"):
-            self.turns.now()
-            for connection in list(self.hub.connections):
-                connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
-                connection.lost()
-            self.turns.worked()
-            self.turns.flush()
-            await asyncio.sleep(0)
+            await self._say_goodbye()
         for server in self._servers:
             await server.wait_closed()
         if self._http is not None:
             await self._http.close()
+        self._snapshots.shutdown()
         await self._close_journal()
         if self._recording is not None:
             await self._recording.stop()
-        self._snapshots.shutdown()
+
+    async def _say_goodbye(self) -> None:
+        """What clients were promised is stored and confirmed, then each gets a DISCONNECT and a moment to take it."""
+        if self._commit is not None:
+            await self._commit.close()
+        self.turns.now()
+        connections = list(self.hub.connections)
+        for connection in connections:
+            connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
+            connection.lost()
+        self.turns.worked()
+        self.turns.flush()
+        writers = [connection.owner for connection in connections if isinstance(connection.owner, Writer)]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GOODBYE_S
+        while any(writer.is_open() for writer in writers) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for writer in writers:
+            if writer.is_open():
+                writer.abort()
 
     async def _close_journal(self) -> None:
         if self._commit is not None:

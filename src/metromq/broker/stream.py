@@ -41,12 +41,21 @@ class StreamWriter(Writer):
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
-        turns.now()
+        if not turns.scheduled:  # one look at the clock is enough for a turn
+            turns.now()
         connection = self.connection
         connection.receive(data)
         turns.worked()
         if connection.slow_target is not None:
             self._slow_down()
+
+    def is_open(self) -> bool:
+        return self.transport is not None
+
+    def abort(self) -> None:
+        self.fd = -1
+        if self.transport is not None:
+            self.transport.abort()
 
     def eof_received(self) -> bool:
         return False

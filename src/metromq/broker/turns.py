@@ -32,6 +32,14 @@ class Writer(Flusher):
         self.held_bytes = 0  # what this client counts for in the total
         connection.owner = self
 
+    def is_open(self) -> bool:
+        """Whether the network connection is still there."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Ends it without waiting for what is unsent."""
+        raise NotImplementedError
+
     def account(self, held_bytes: int) -> None:
         """Keeps the total of unsent output and squeezes those who lag while it is too large."""
         turns = self.turns

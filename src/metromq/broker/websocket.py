@@ -6,6 +6,7 @@ from typing import final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from metromq.broker.stream import common_name
@@ -28,6 +29,12 @@ class WebSocketWriter(Writer):
         if self.paused:
             self.account(self.connection.waiting_bytes)
         self.wake.set()
+
+    def is_open(self) -> bool:
+        return self.socket.state is not State.CLOSED
+
+    def abort(self) -> None:
+        self.socket.transport.abort()
 
     async def write(self) -> None:
         connection = self.connection

@@ -73,7 +73,9 @@ class OutputFormat:
             return _constant("%")
         style = Style("-" in flags, "0" in flags, int(width or 0), int(maximum) if maximum else None)
         if letter == "j":
-            return lambda message, now_ns: as_json(message, now_ns, self._pretty)
+            return lambda message, now_ns: as_json(
+                message, now_ns, self._pretty, message.payload.decode("utf-8", "replace")
+            )
         if letter == "J":
             return self._json_payload
         if letter not in PARAMETERS:
@@ -90,8 +92,8 @@ class OutputFormat:
         return as_json(message, now_ns, self._pretty, value)
 
 
-def as_json(message: Message, now_ns: int, pretty: bool, payload: Any = None) -> bytes:
-    """All that is known of a message as JSON; the payload is text unless a parsed one is given."""
+def as_json(message: Message, now_ns: int, pretty: bool, payload: Any) -> bytes:
+    """All that is known of a message as JSON, with `payload` as its payload."""
     known: dict[str, Any] = {
         "tst": _stamp(now_ns).strftime("%Y-%m-%dT%H:%M:%S.%f%z"),
         "topic": str(message.topic),
@@ -104,7 +106,7 @@ def as_json(message: Message, now_ns: int, pretty: bool, payload: Any = None) ->
     properties = json_properties(message.properties)
     if properties:
         known["properties"] = properties
-    known["payload"] = message.payload.decode("utf-8", "replace") if payload is None else payload
+    known["payload"] = payload
     if pretty:
         return json.dumps(known, indent="\t", ensure_ascii=False).encode()
     return json.dumps(known, separators=(",", ":"), ensure_ascii=False).encode()

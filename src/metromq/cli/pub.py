@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,13 +148,14 @@ async def stdin_lines() -> AsyncIterator[bytes]:
     chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
 
     def read() -> None:
-        while True:
+        chunk = b"first"
+        while chunk:
             chunk = os.read(sys.stdin.fileno(), 1 << 16)
+            putting = chunks.put(chunk)
             try:
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (RuntimeError, asyncio.CancelledError):
-                return
-            if not chunk:
+                asyncio.run_coroutine_threadsafe(putting, loop).result()
+            except (RuntimeError, CancelledError):  # the event loop has ended
+                putting.close()
                 return
 
     threading.Thread(target=read, daemon=True).start()

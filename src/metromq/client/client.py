@@ -148,6 +148,10 @@ class Client:
                 self._network = await self._open_network()
                 self._do(self._core.connect(loop.time()))
                 return await self._opened
+        except MqttError:
+            self._abandon()
+            await self._finish_closing()
+            raise
         except TimeoutError:
             self._abandon()
             raise MqttError(f"no CONNACK from {self.hostname}:{self.port} within {self._timeout_s:g} s") from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import PREFIX, PRESETS, City, load_city, load_preset
+from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset
 from metromq.federation.city_text import city_text
 
 DEFAULT_DATA = Path("metromq-data")
@@ -53,18 +53,17 @@ def city_running(text: str | None, data: Path, environ: Mapping[str, str]) -> Ci
             raise UsageError(f"no city has been started in {data}: name its file, or its directory with --data")
         return load_city(chosen)
     city = city_named(text, environ)
-    return with_chosen_ports(city, load_city(chosen)) if chosen.is_file() else city
+    return with_chosen_ports(city, load_city(chosen).by_name) if chosen.is_file() else city
 
 
-def with_chosen_ports(city: City, chosen: City) -> City:
+def with_chosen_ports(city: City, chosen: Mapping[str, BrokerSpec]) -> City:
     """Brokers that leave their port to the system get the one of an earlier start."""
-    brokers = tuple(
-        dataclasses.replace(broker, listen=chosen.by_name[broker.name].listen)
-        if broker.port == 0 and broker.name in chosen.by_name and chosen.by_name[broker.name].host == broker.host
-        else broker
-        for broker in city.brokers
-    )
-    return dataclasses.replace(city, brokers=brokers)
+    brokers = list(city.brokers)
+    for number, broker in enumerate(brokers):
+        before = chosen.get(broker.name)
+        if broker.port == 0 and before is not None and before.host == broker.host:
+            brokers[number] = dataclasses.replace(broker, listen=before.listen)
+    return dataclasses.replace(city, brokers=tuple(brokers))
 
 
 def choose_ports(city: City) -> City:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from metromq.control.asking import ask_city, is_ready
-from metromq.control.places import CITY_FILE, LOG_FILE, choose_ports, keep_city, with_chosen_ports
+from metromq.control.places import CITY_FILE, LOG_FILE, choose_ports, is_free, keep_city, with_chosen_ports
 from metromq.control.processes import Keeper, Program, Supervisor
 from metromq.errors import UsageError
 from metromq.federation.city import City, load_city
@@ -69,13 +69,14 @@ class RunningCity:
 
 def resolved(city: City, data: Path) -> City:
     """With a port for every broker: the file's, the one of an earlier start in this directory, or a free one."""
-    earlier = data / CITY_FILE
-    if earlier.is_file():
-        try:
-            city = with_chosen_ports(city, load_city(earlier))
-        except UsageError:
-            pass  # an old or broken file is written anew
-    return choose_ports(city)
+    if not (data / CITY_FILE).is_file():
+        return choose_ports(city)
+    try:
+        earlier = load_city(data / CITY_FILE)
+    except UsageError:
+        return choose_ports(city)  # an old or broken file is written anew
+    free = tuple(broker for broker in earlier.brokers if broker.port and is_free(broker.host, broker.port))
+    return choose_ports(with_chosen_ports(city, {broker.name: broker for broker in free}))
 
 
 def broker_program(city_file: Path, data: Path, name: str, options: Options) -> Program:

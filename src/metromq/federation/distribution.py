@@ -20,6 +20,7 @@ class Hop:
     served: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()  # shared subscriptions that the peer must serve
     shares_done: tuple[str, ...] = ()
+    durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
 
     @property
     def stage_name(self) -> str:
@@ -97,7 +98,10 @@ def _pass_on(
     names = tuple(dict.fromkeys((*served, host.name, origin))) if stage > CLIENT else ()
     done = shares_done + own
     check = check or stage >= OWNER
-    hops = tuple(Hop(peer, next_stage, check, names, (), done) for peer, next_stage in onward)
+    hops = tuple(
+        Hop(peer, next_stage, check, names, (), done, durable_only=place > 0)
+        for place, (peer, next_stage) in enumerate(onward)
+    )
     return Route(hops, own), not shares
 
 

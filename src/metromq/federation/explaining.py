@@ -64,7 +64,9 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> Step:
         StepHop(peer, "announce", _why_told(node, topic_filter, peer)) for peer in node.peers if peer in beyond
     )
     wanted = tuple(peer for peer in node.peers if node.interest.wants(peer, topic_filter))
-    return Step(node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers)
+    # The hops say which area is subscribed where; as sentences that would be up to one a broker.
+    reasons = tuple(line for line in node.router.explain(topic_filter) if not line.startswith("area "))
+    return Step(node.name, topic_filter, NAMES[CLIENT], reasons, hops, wanted, subscribers)
 
 
 def _why(node: Node, topic: str, stage: int) -> str:

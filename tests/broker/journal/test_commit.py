@@ -138,6 +138,22 @@ def test_appends_nobody_waits_for_start_no_sync(tmp_path: Path, monkeypatch: pyt
     run(story)
 
 
+def test_a_flush_in_between_is_reported_like_any_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        journal = Journal.open(tmp_path)
+        host = Host(journal, "os")
+        journal.append_message(b"x")
+        host.commit.commit_soon()
+        host.commit.flush()
+        assert host.committed == [1]
+        journal.append_message(b"y")
+        await host.until(lambda: host.committed == [1, 2])
+        await host.commit.close()
+        journal.close()
+
+    run(story)
+
+
 def test_closing_reports_what_was_left(tmp_path: Path) -> None:
     async def story() -> None:
         modes: tuple[Mode, ...] = ("os", "fsync")

@@ -94,6 +94,13 @@ def test_a_second_writer_is_told_who_has_the_directory(tmp_path: Path) -> None:
     Journal.open(tmp_path).close()
 
 
+def test_missing_directories_are_made(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "data" / "of" / "broker").close()
+    below_a_file = tmp_path / "data" / "of" / "broker" / "journal.lock" / "deeper"
+    with pytest.raises(JournalError, match=r"journal\.lock.*cannot open the journal: .*check that the data directory"):
+        Journal.open(below_a_file)
+
+
 def test_a_closed_journal_says_so(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
     journal.close()

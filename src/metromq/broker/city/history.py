@@ -96,24 +96,24 @@ class History:
             host.hub.replay(message, [host.copy_for(Hop(effect.heir, HANDOVER, True, served))])
 
     def replay(self, effect: Replay) -> None:
-        """A peer wanted a filter while it could not tell us: it gets what it missed."""
+        """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""
         host = self._host
         number = self._link_numbers()[effect.peer]
         now_us = int(host.hub.now * 1_000_000)
-        for record in list(self._since(effect.age_us)):
+        for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            if not self._is_missing(record, message, effect, number):
-                continue
             age_us = max(0, host.hub.wall_us - message.time_us)
+            if not self._is_missing(record, message, effect.peer, number):
+                continue
+            if not any(age_us <= limit_us and matches(text, message.topic) for text, limit_us in effect.wanted):
+                continue
             if host.node.replays(message.topic, message.origin, age_us, now_us):
                 host.hub.replay(message, [host.copy_for(Hop(effect.peer, FINAL, True))])
 
-    def _is_missing(self, record: records.MessageRecord, message: Message, effect: Replay, number: int) -> bool:
-        if message.kind == KIND_REPLAY or message.origin == effect.peer or message.topic.startswith("$"):
+    def _is_missing(self, record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
+        if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
             return False
-        return matches(effect.topic_filter, message.topic) and all(
-            target.session != number for target in record.targets
-        )
+        return all(target.session != number for target in record.targets)
 
     def _link_numbers(self) -> dict[str, int]:
         hub = self._host.hub

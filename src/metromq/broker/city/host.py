@@ -11,7 +11,7 @@ from metromq.broker import logs
 from metromq.broker.city.history import History
 from metromq.broker.city.link import Link
 from metromq.broker.city.moves import Moves
-from metromq.broker.city.notes import note_of
+from metromq.broker.city.notes import note_of, read_note
 from metromq.broker.turns import Turns
 from metromq.errors import MetroError, PeerViolation
 from metromq.federation.city import City
@@ -31,8 +31,9 @@ from metromq.federation.effects import (
     TableChanged,
 )
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch
-from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, decode_frame, encode_frame
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, SHARE, Inbox
+from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL
 from metromq.protocol.session import records
@@ -70,12 +71,13 @@ class CityHost(Federation):
         self._routed: Message | None = None
         self._route: Route = EMPTY_ROUTE
         self._copies: dict[Route, list[LinkCopy]] = {}
+        self._fleeting_copies: dict[Route, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
         self._number = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
-            RoutesChanged: lambda effect: self.hub.routes.invalidate(effect.topic_filter),
+            RoutesChanged: self._routes_changed,
             TableChanged: self._table_changed,
             Reroute: self.history.reroute,
             HandOver: self.history.hand_over,
@@ -141,38 +143,54 @@ class CityHost(Federation):
     def _keep(self, effect: Keep) -> None:
         self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
+    def _routes_changed(self, effect: RoutesChanged) -> None:
+        for topic_filter in effect.filters:
+            self.hub.routes.invalidate(topic_filter)
+
     def _table_changed(self, effect: TableChanged) -> None:
         for entry in effect.entries:
             logs.info("topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
 
+    def _routes_changed(self, effect: RoutesChanged) -> None:
+        for topic_filter in effect.filters:
+            self.hub.routes.invalidate(topic_filter)
+
     def _send_retained(self, effect: SendRetained) -> None:
-        """Everything stored, and every deletion still known, of a filter; the peer keeps what is newer."""
+        """Everything stored, and every deletion still known, of the filters; the peer keeps what is newer."""
         copies = [self.copy_for(Hop(effect.peer, FINAL), SYNC)]
-        for message in self.hub.retained.match(effect.topic_filter):
+        found: dict[str, Message] = {}  # filters overlap: each topic once
+        for topic_filter in effect.filters:
+            for message in (*self.hub.retained.match(topic_filter), *self._deletions(topic_filter)):
+                found[message.topic] = message
+        for message in found.values():
             if not message.topic.startswith("$"):
                 self.hub.replay(message, copies)
-        for message in self._deletions(effect.topic_filter):
-            self.hub.replay(message, copies)
 
     def copy_for(self, hop: Hop, flags: int = 0) -> LinkCopy:
         return LinkCopy(self.hub.link_session(hop.peer), note_of(hop, flags))
 
     # --- what the hub asks ----------------------------------------------------------------------------------------
 
-    def is_local(self, topic: str) -> bool:
-        route = self.node.route(topic)
-        return not route.hops and not route.shares
+    def run_copies(self, topic: str) -> list[LinkCopy] | None:
+        return self._fleeting(self.node.route(topic))
+
+    def _fleeting(self, route: Route) -> list[LinkCopy] | None:
+        """The copies of a QoS 0 message, where they are the same for every message of the topic."""
+        if route.shares or any(hop.shares or hop.shares_done for hop in route.hops):
+            return None
+        return [self.copy_for(hop) for hop in route.hops if not hop.durable_only]
 
     def copies(self, message: Message) -> list[LinkCopy]:
         route = self._routing(message)
         if not route.hops:
             return []
-        found = self._copies.get(route)
+        known = self._copies if message.qos else self._fleeting_copies
+        found = known.get(route)
         if found is None:
-            found = [self.copy_for(hop) for hop in route.hops]
-            if len(self._copies) > 10_000:
-                self._copies.clear()
-            self._copies[route] = found
+            found = [self.copy_for(hop) for hop in route.hops if message.qos or not hop.durable_only]
+            if len(known) > 10_000:
+                known.clear()
+            known[route] = found
         return found
 
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
@@ -275,6 +293,8 @@ class CityHost(Federation):
             self.run(self.node.frame(peer, payload, self._now_us()))
         elif topic == BATCH_TOPIC:
             self._batch(peer, payload, waiter)
+        elif topic == RUN_TOPIC:
+            self._run(peer, payload)
         else:
             raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
 
@@ -289,6 +309,24 @@ class CityHost(Federation):
             self.hub.append(records.LINK, cursor, True)
             self.inbox.settled(peer)
             self.hub.when_committed(waiter)
+
+    def _run(self, peer: str, payload: bytes) -> None:
+        """QoS 0 packets as their publisher sent them: passed on as they are wherever that is possible."""
+        run = decode_run(payload)
+        note = read_note(run.note)
+        count = len(run.packets) // run.size
+        self.received_messages[peer] += count
+        route = self.hub.routes.find(run.topic())
+        onward: list[LinkCopy] | None = []
+        if note.stage < FINAL:
+            onward = self._fleeting(self.node.route(route.topic, note.stage, run.origin, 0, note.served))
+        if route.plain and onward is not None and self.name not in note.served:
+            self.hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
+            return
+        for text in run.payloads():
+            message = Message(route.topic, text, 0, False, b"", 0, self.hub.wall_us, "", KIND_LINK, run.origin)
+            self._receive(peer, LinkMessage(message, note.stage, 0, note.flags, note.served))
+        self._entry = None
 
     def _receive(self, peer: str, entry: LinkMessage) -> None:
         message = entry.message

@@ -16,7 +16,8 @@ from metromq.client.transports import Place, Transport, open_stream
 from metromq.errors import MetroError
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.batch import LinkMessage, encode_batch
-from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, LINK_CLIENT_PREFIX
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, LINK_CLIENT_PREFIX, RUN_TOPIC
+from metromq.federation.links.runs import encode_run
 from metromq.protocol.session.census import DELAY_BUCKETS
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
@@ -66,6 +67,16 @@ class LinkOutlet(Outlet):
             self.dropped += 1
             return
         self._add(self.link.fleeting, message, note, 0)
+
+    def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
+        if self.waiting_bytes > self.hard_limit_bytes:
+            self.dropped += count
+            return
+        self.link.runs.append((encode_run(newer, origin or self.link.host.name, note, run), count))
+        self.waiting_bytes += len(run)
+        if not self.marked:
+            self.marked = True
+            self.dirty.append(self)
 
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
         read = read_note(note)
@@ -127,6 +138,7 @@ class Link(Flusher):
         self.up = False
         self.durable: list[LinkMessage] = []
         self.fleeting: list[LinkMessage] = []
+        self.runs: list[tuple[bytes, int]] = []
         self.sent_messages = 0
         self.sent_bytes = 0
         self._delays = [0] * DELAY_BUCKETS
@@ -204,11 +216,14 @@ class Link(Flusher):
         if not self.up:
             self.durable.clear()
             self.fleeting.clear()
+            self.runs.clear()
             return
         while self.durable and not self._choked:
             self._send_batch(_cut(self.durable), 1)
         while self.fleeting and not self._choked:
             self._send_batch(_cut(self.fleeting), 0)
+        if self.runs and not self._choked:
+            self._send_runs()
 
     def send_frame(self, data: bytes) -> None:
         """A control frame, behind everything that was sent before it."""
@@ -221,6 +236,19 @@ class Link(Flusher):
         """How long messages waited before they left, since the last time; the oldest of a batch stands for it."""
         delays, self._delays = self._delays, [0] * DELAY_BUCKETS
         return tuple(delays)
+
+    def _send_runs(self) -> None:
+        core = self._core
+        assert core is not None
+        runs, self.runs = self.runs, []
+        now = asyncio.get_running_loop().time()
+        for data, count in runs:
+            self.sent_messages += count
+            self.sent_bytes += len(data)
+            self._do(core.publish(Publish(RUN_TOPIC, data), now)[1])
+        self._outlet.waiting_bytes = sum(len(entry.message.payload) + 64 for entry in self.durable) + sum(
+            size for _, _, size in self._batches
+        )
 
     def _send_batch(self, batch: list[LinkMessage], qos: int) -> None:
         core = self._core
@@ -297,6 +325,7 @@ class Link(Flusher):
         self._batches.clear()
         self.durable.clear()
         self.fleeting.clear()
+        self.runs.clear()
         if self._timer is not None:
             self._timer.cancel()
         if network is not None:

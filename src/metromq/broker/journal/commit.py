@@ -64,10 +64,14 @@ class GroupCommit:
             self._scheduled = True
             self._loop.call_soon(self._end_turn)
 
+    def flush(self) -> None:
+        """Write now what was appended, instead of at the end of the turn; failures are reported as always."""
+        self._write()
+
     async def close(self) -> None:
         """Write and sync what is left, report it, and end the worker; the journal itself stays open."""
         self._urgent_position = self.position_appended
-        self._end_turn()
+        self._write()
         if self._syncing:
             self._idle = self._loop.create_future()
             await self._idle
@@ -77,6 +81,9 @@ class GroupCommit:
 
     def _end_turn(self) -> None:
         self._scheduled = False
+        self._write()
+
+    def _write(self) -> None:
         if self._closed:
             return
         journal = self._journal

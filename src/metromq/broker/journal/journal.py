@@ -79,19 +79,25 @@ class Journal:
         accept_damage: bool = False,
         min_free_bytes: int = 64 << 20,
     ) -> "Journal":
-        directory.mkdir(parents=True, exist_ok=True)
-        lock_fd = _lock(directory)
         try:
-            found = recover(directory, accept_damage)
-            if not found.segments:
-                found.segments.append(create_segment(directory, 1, 0))
-            elif found.segments[-1].resume >= 0:  # nothing may follow a gap in its segment
-                last = found.segments[-1]
-                found.segments.append(create_segment(directory, last.number + 1, last.end_offset))
-            return cls(directory, lock_fd, found, segment_bytes, min_free_bytes)
-        except BaseException:
-            os.close(lock_fd)
-            raise
+            _make_durably(directory)
+            lock_fd = _lock(directory)
+            try:
+                found = recover(directory, accept_damage)
+                if not found.segments:
+                    found.segments.append(create_segment(directory, 1, 0))
+                elif found.segments[-1].resume >= 0:  # nothing may follow a gap in its segment
+                    last = found.segments[-1]
+                    found.segments.append(create_segment(directory, last.number + 1, last.end_offset))
+                return cls(directory, lock_fd, found, segment_bytes, min_free_bytes)
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        except OSError as error:
+            raise JournalError(
+                f"{error.filename or directory}: cannot open the journal: {error.strerror}; "
+                "check that the data directory can be written and has room"
+            ) from error
 
     # Writing
 
@@ -172,6 +178,11 @@ class Journal:
     def rolled(self) -> bool:
         """A full segment waits for `sync`; whoever leaves flushing to the kernel still calls it then, in a thread."""
         return bool(self._retired)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the journal has stopped for good; only a restart helps."""
+        return bool(self._failure)
 
     def full(self) -> bool:
         """Whether new messages should be refused because the disk has less than `min_free_bytes` left."""
@@ -346,6 +357,16 @@ class SnapshotJob:
 
     def run(self) -> None:
         self._journal.save_snapshot(self._position, self._state)
+
+
+def _make_durably(directory: Path) -> None:
+    """A directory exists after a power cut only if the one above it was synced."""
+    if directory.is_dir():
+        return
+    parent = directory.parent
+    _make_durably(parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(parent)
 
 
 def _lock(directory: Path) -> int:

@@ -68,7 +68,11 @@ class Segment:
             self._fd = -1
 
     def pread(self, size: int, position: int) -> bytes:
-        return os.pread(self.handle(), size, position)
+        fd = self.handle()
+        try:
+            return os.pread(fd, size, position)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot read at byte {position}: {error.strerror}") from error
 
     def file_size(self) -> int:
         return os.fstat(self.handle()).st_size

@@ -13,6 +13,7 @@ from metromq.errors import ProtocolViolation
 from metromq.federation.links.codec import Reader, Writer
 
 BATCH_TOPIC: Final = "$metromq/batch"
+RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 VERSION: Final = 1

@@ -264,7 +264,7 @@ class SimBroker:
 
     def _forward(self, message: Message, offset: int, hops: tuple[Hop, ...], flags: int = 0) -> None:
         for hop in hops:
-            if not message.qos and hop.peer not in self._node.up:
+            if not message.qos and (hop.durable_only or hop.peer not in self._node.up):
                 continue
             entry = LinkMessage(
                 message,

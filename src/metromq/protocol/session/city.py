@@ -1,30 +1,20 @@
 """What a hub asks and tells the rest of the city; the base class is a city of one broker."""
 
-from typing import final
-
 from mypy_extensions import mypyc_attr
 
 from metromq.protocol.session.commitment import Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.routes import LinkCopy as LinkCopy
 from metromq.protocol.session.routes import RemoteCheck
 from metromq.protocol.session.session import Session
-
-
-@final
-class LinkCopy:
-    """One copy of a message for one peer: the link's session and what to say beside the message."""
-
-    def __init__(self, session: Session, note: bytes) -> None:
-        self.session = session
-        self.note = note
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Federation(RemoteCheck):
     """What a hub asks and tells the rest of the city; the base class is a city of one broker.
 
-    When an answer of `is_local` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
+    When an answer of `run_copies` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
     """
 
     def copies(self, message: Message) -> list[LinkCopy]:

@@ -4,12 +4,11 @@ from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.forwarding import run_end, to_newer, to_older
+from metromq.protocol.session.forwarding import run_end
 from metromq.protocol.session.handshake import CLOSED, HELD_BACK, NEW, OPEN
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.incoming import AckLater, Incoming
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire import reasons
@@ -186,7 +185,7 @@ class Connection(Incoming):
         route = hub.routes.cache.get(topic)
         if route is None:
             return 0
-        if not route.plain or (self.restricted and not self._allowed(topic)):
+        if not route.plain or route.copies is None or (self.restricted and not self._allowed(topic)):
             return 0
         size = stop - position
         run_stop = run_end(data, position, size, data[position:body], end)
@@ -194,50 +193,16 @@ class Connection(Incoming):
             run = data
         else:
             run = data[position:run_stop]
-        self._spread(route, run, size, start - position, topic_end - position)
-        return run_stop
-
-    def _spread(self, route: Route, run: bytes, size: int, header: int, topic_end: int) -> None:
-        """Gives one run of packets to everyone on the route."""
-        counters = self.hub.counters
         count = len(run) // size
-        newer = self.version == MQTT5
-        payload_bytes = len(run) - count * (topic_end + 1 if newer else topic_end)
+        counters = hub.counters
         counters.packets_received += count
         counters.messages_received += count
-        counters.publish_bytes_received += payload_bytes
-        other = b""
-        sent = 0
-        for target in route.targets:
-            outlet = target.session.outlet
-            if outlet is None:
-                continue
-            if (outlet.version == MQTT5) == newer:
-                data = run
-            else:
-                if not other:
-                    other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
-                data = other
-            if (
-                outlet.stalled
-                or outlet.waiting_bytes >= outlet.hard_limit_bytes
-                or len(data) > outlet.max_packet_bytes * count  # [MQTT-3.1.2-25]
-            ):
-                outlet.room()
-                outlet.dropped += count
-                counters.dropped += count
-                continue
-            outlet.write(data)
-            if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                self.slow_target = outlet
-            sent += count
-        census = self.hub.census
-        if census is not None:
-            topic_count = census.of(route.topic)
-            topic_count.published(self.client_id(), count, payload_bytes)
-            topic_count.delivered(sent // count, 0, count, payload_bytes)
-        counters.messages_sent += sent
-        counters.publish_bytes_sent += sent * (payload_bytes // count)
+        counters.publish_bytes_received += len(run) - count * (body - position)
+        hub.slow_outlet = None
+        hub.spread(route, run, size, start - position, topic_end - position, newer, self.client_id(), "", route.copies)
+        if hub.slow_outlet is not None:
+            self.slow_target = hub.slow_outlet
+        return run_stop
 
     # --- packets --------------------------------------------------------------------------------------------------
 

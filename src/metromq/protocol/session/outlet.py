@@ -88,6 +88,10 @@ class Outlet:
         """Takes a QoS 0 message for a peer broker."""
         raise NotImplementedError
 
+    def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
+        """Takes a run of QoS 0 packets of one topic and one size for a peer broker, as the publisher sent them."""
+        raise NotImplementedError
+
     def terminate(self, reason_code: int, reason: str) -> None:
         """Ends the connection from the server's side."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from metromq.protocol.session import records
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
+from metromq.protocol.session.forwarding import to_newer, to_older
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
@@ -12,6 +13,7 @@ from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
 from metromq.protocol.session.session import RELEASED, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
+from metromq.protocol.wire.packets import MQTT5
 
 
 class Publishing(Commitment):
@@ -195,6 +197,67 @@ class Publishing(Commitment):
             self.census.of(message.topic).delivered(count, peers, 1, len(message.payload))
         return count + peers
 
+    def spread(
+        self,
+        route: Route,
+        run: bytes,
+        size: int,
+        header: int,
+        topic_end: int,
+        newer: bool,
+        publisher: str,
+        origin: str,
+        copies: list[LinkCopy] | None,
+    ) -> None:
+        """Gives a run of QoS 0 packets of one size to everyone on a plain route, and to peers, as it came.
+
+        `header` and `topic_end` are positions in each packet; `newer`: they are MQTT 5 packets without properties.
+        """
+        counters = self.counters
+        count = len(run) // size
+        payload_bytes = len(run) - count * (topic_end + 1 if newer else topic_end)
+        other = b""
+        sent = 0
+        for target in route.targets:
+            outlet = target.session.outlet
+            if outlet is None:
+                continue
+            if (outlet.version == MQTT5) == newer:
+                data = run
+            else:
+                if not other:
+                    other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
+                data = other
+            if (
+                outlet.stalled
+                or outlet.waiting_bytes >= outlet.hard_limit_bytes
+                or len(data) > outlet.max_packet_bytes * count  # [MQTT-3.1.2-25]
+            ):
+                outlet.room()
+                outlet.dropped += count
+                counters.dropped += count
+                continue
+            outlet.write(data)
+            if outlet.waiting_bytes > outlet.soft_limit_bytes:
+                self.slow_outlet = outlet
+            sent += count
+        counters.messages_sent += sent
+        counters.publish_bytes_sent += sent * (payload_bytes // count)
+        peers = 0
+        if copies:
+            for copy in copies:
+                link = copy.session.outlet
+                if link is not None:
+                    link.forward_run(run, count, newer, origin, copy.note)
+                    peers += 1
+                    if link.waiting_bytes > link.soft_limit_bytes:
+                        self.slow_outlet = link
+        if self.census is not None:
+            topic_count = self.census.of(route.topic)
+            if not origin:
+                topic_count.published(publisher, count, payload_bytes)
+            topic_count.delivered(sent // count, peers, count, payload_bytes)
+
     def _send0(self, target: RouteTarget, message: Message) -> None:
         outlet = target.session.outlet
         if outlet is None:
@@ -249,6 +312,11 @@ class Publishing(Commitment):
     ) -> None:
         """Writes the message down with everyone who must get it, and queues it for them."""
         log = self.log
+        if len(queued) + len(copies) > records.MAX_TARGETS:
+            rest = _again(message)
+            self.deliver12(message, queued[: records.MAX_TARGETS // 2], copies, publisher, packet_id)
+            self.deliver12(rest, queued[records.MAX_TARGETS // 2 :], [], None, 0)
+            return
         if log is not None:
             targets: list[Target] = []
             for target in queued:
@@ -273,6 +341,16 @@ class Publishing(Commitment):
                 self.pump(session)
         else:
             self.pending.append(Pending(self.position, message.offset, sessions, None))
+
+
+def _again(message: Message) -> Message:
+    """The same message for receivers that its own record has no place for."""
+    copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
+    copy.expires_at_us = message.expires_at_us
+    copy.time_us = message.time_us
+    copy.publisher = message.publisher
+    copy.kind = KIND_REPLAY
+    return copy
 
 
 def _flags(message: Message, target: RouteTarget) -> int:

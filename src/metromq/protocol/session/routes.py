@@ -87,6 +87,15 @@ class ShareGroup:
 
 
 @final
+class LinkCopy:
+    """One copy of a message for one peer: the link's session and what to say beside the message."""
+
+    def __init__(self, session: Session, note: bytes) -> None:
+        self.session = session
+        self.note = note
+
+
+@final
 class Route:
     """Where the messages of one topic go."""
 
@@ -95,16 +104,18 @@ class Route:
         self.topic_bytes = topic.encode()
         self.targets: list[RouteTarget] = []
         self.groups: list[ShareGroup] = []
-        self.plain = True  # QoS 0 bytes may be forwarded as they came
+        self.plain = True  # QoS 0 bytes may be forwarded to the targets as they came,
+        self.copies: list[LinkCopy] | None = []  # and to these peers; None: peers differ from message to message
         self.valid = True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RemoteCheck:
-    """Whether a topic concerns this broker alone; routing between brokers answers."""
+    """Which peers get what clients here publish; routing between brokers answers."""
 
-    def is_local(self, topic: str) -> bool:
-        return True
+    def run_copies(self, topic: str) -> list[LinkCopy] | None:
+        """The copies that every QoS 0 message of the topic needs; None: each must be asked for by itself."""
+        return []
 
 
 @final
@@ -205,6 +216,8 @@ class RouteTable:
             if grant.no_local or grant.identifier:
                 route.plain = False
         route.groups = self.shares.match(topic)
-        if route.groups or (self.remote_check is not None and not self.remote_check.is_local(topic)):
+        if route.groups:
             route.plain = False
+        if self.remote_check is not None:
+            route.copies = self.remote_check.run_copies(topic)
         return route

@@ -1,0 +1,115 @@
+"""`metromq demo`: a city of sixteen brokers with sensors that move through it, and how to look at it."""
+
+import asyncio
+import dataclasses
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from metromq.cli.tables import totals
+from metromq.cli.up import run
+from metromq.control.asking import ask_city
+from metromq.control.places import DEFAULT_DATA, city_named, is_free, only_one
+from metromq.control.running import Options, RunningCity
+from metromq.federation.city import City
+from metromq.federation.status import CityStatus
+from metromq.lab.fleet import Fleet
+from metromq.lab.sensors import city_sensors
+
+LOOK_S = 2.0
+LINE_EVERY = 5  # looks, where there is no terminal to draw on
+
+
+@click.command("demo")
+@click.argument("city", default="geographic", metavar="[CITY]")
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Where all is kept."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the sensors' movement.")
+@click.option("--buses", type=click.IntRange(0, 10_000), default=32, show_default=True)
+@click.option("--bikes", type=click.IntRange(0, 10_000), default=16, show_default=True)
+@click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
+def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability: str | None) -> None:
+    """Start a city with moving sensors, say how to subscribe, and show what passes through it until Ctrl-C."""
+    console = Console()
+    chosen = free_city(city_named(city, os.environ), console)
+
+    async def show(running: RunningCity, status: CityStatus) -> None:
+        fleet = Fleet(running.city, city_sensors(running.city, seed, buses, bikes))
+        console.print(hints(running.city, data), highlight=False)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fleet.run())
+            group.create_task(follow(running, fleet, console))
+
+    with only_one(data):
+        uvloop.run(run(chosen, data, (), Options(durability), console, show))
+
+
+def free_city(city: City, console: Console) -> City:
+    """The demo must not fail because someone uses one of its ports: then the system chooses all of them."""
+    taken = [broker.listen for broker in city.brokers if broker.port and not is_free(broker.host, broker.port)]
+    if not taken:
+        return city
+    console.print(f"{', '.join(taken)} is taken, so the system chooses the ports.", highlight=False)
+    brokers = tuple(dataclasses.replace(broker, listen=f"{broker.host}:0") for broker in city.brokers)
+    return dataclasses.replace(city, brokers=brokers)
+
+
+def hints(city: City, data: Path) -> str:
+    """Commands that work as they are printed."""
+    program = program_name()
+    where = "" if data == DEFAULT_DATA else f" --data {shlex.quote(str(data))}"
+    first, middle, last = city.brokers[0], city.brokers[len(city.brokers) // 2], city.brokers[-1]
+    quarter = (last.area.split() or ["3"])[0].split("/")[0]
+    bus = f"{quarter}/0/1/2/bus/7/position"
+    commands = {
+        f"mosquitto_sub -h {first.host} -p {first.port} -v -t '+/+/+/+/bus/#'": "every bus, wherever it is",
+        f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'": "everything in a quarter of the city",
+        f"{program} pub -h {middle.host} -p {middle.port} -t news/today -m hello": "any other topic works too",
+        f"{program} status{where}": "what runs where, and what passes between brokers",
+        f"{program} explain {bus} --from {first.name}{where}": "the way of a message, and why",
+    }
+    width = max(map(len, commands))
+    lines = [f"  {text:{width}}  # {what}" for text, what in commands.items()]
+    last_line = "Or kill a broker (kill -9 and its pid), and let status show who takes its area over."
+    return "\n".join(("", "In another terminal, at any broker:", *lines, last_line, ""))
+
+
+def program_name() -> str:
+    """How the user called us, so that what we print can be pasted."""
+    called = Path(sys.argv[0])
+    if called.name != "metromq":
+        return f"{shlex.quote(sys.executable)} -m metromq.cli.main"
+    found = next(
+        (Path(folder) / "metromq" for folder in os.get_exec_path() if (Path(folder) / "metromq").is_file()), None
+    )
+    return "metromq" if found is not None and found.resolve() == called.resolve() else shlex.quote(sys.argv[0])
+
+
+async def follow(running: RunningCity, fleet: Fleet, console: Console) -> None:
+    """One line that stays up to date; without a terminal, a line now and then."""
+    if not console.is_terminal:
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            looks += 1
+            if looks % LINE_EVERY == 0:
+                console.print(await line(running, fleet), highlight=False, soft_wrap=True)
+    with Live(Text(""), console=console, auto_refresh=False) as live:
+        while True:
+            live.update(Text(await line(running, fleet)), refresh=True)
+            await asyncio.sleep(LOOK_S)
+
+
+async def line(running: RunningCity, fleet: Fleet) -> str:
+    status = await ask_city(running.city, running.data)
+    tally = fleet.tally
+    sensors = f"{len(fleet)} sensors, {tally.published} readings, {tally.moves} moves to a nearer broker"
+    return f"{totals(status)}; {sensors}"

@@ -1,0 +1,99 @@
+"""`metromq explain`: the way that a message or a subscription takes through a city, hop by hop, and why."""
+
+import asyncio
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from metromq.control.journeys import Journey, Leg, is_running, journey, live_ask, planned_ask
+from metromq.control.places import CITY_FILE, DEFAULT_DATA, city_named, city_running
+from metromq.federation.city import City
+from metromq.federation.explaining import Step, is_filter
+from metromq.protocol.topics.names import validate_filter, validate_topic
+
+EPILOG = """\b
+Examples:
+  metromq explain 1/0/2/1/temperature               a message published at the city's first broker
+  metromq explain 1/0/2/1/temperature --from b33    the same, published at b33
+  metromq explain '1/+/2/#' --from b00              a subscription
+  metromq explain news/today --city central         by the preset, without a running city
+
+\b
+Stages: a client's message goes to the broker that is responsible (owner), which distributes final copies;
+a stand-in also hands it over to the broker that is at home in the area (handover).
+"""
+
+
+@click.command("explain", epilog=EPILOG)
+@click.argument("topic", metavar="TOPIC|FILTER")
+@click.option("--from", "start", metavar="BROKER", help="Where the client is connected. Default: the first broker.")
+@click.option("--city", "city_name", metavar="CITY", help="TOML file or a preset's name. Default: the city of --data.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="As given to `up`."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def command(topic: str, start: str | None, city_name: str | None, data: Path, as_json: bool) -> None:
+    """Explain the path of a message published to TOPIC, or of a subscription to FILTER, and who is interested now."""
+    (validate_filter if is_filter(topic) else validate_topic)(topic)
+    city = _city(city_name, data)
+    start = city.broker(start).name if start else city.names[0]
+    live = is_running(city, data, start)
+    found = asyncio.run(journey(topic, start, live, live_ask(city, data) if live else planned_ask(city)))
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found)))
+        return
+    console = Console()
+    _show(found, console)
+    if not live:
+        console.print(f"{start} does not run here: this is what the city's file says, without anybody's interest.")
+
+
+def _city(name: str | None, data: Path) -> City:
+    if name is None and not (data / CITY_FILE).is_file():
+        return city_named("geographic", os.environ)
+    return city_running(name, data, os.environ)
+
+
+def _show(found: Journey, console: Console) -> None:
+    first = found.legs[0]
+    subscription = is_filter(found.topic)
+    what = "A subscription to" if subscription else "A message to"
+    tree = Tree(f"{what} [bold]{escape(found.topic)}[/], by a client of [bold]{first.broker}[/]")
+    branches = {(first.broker, first.stage): tree}
+    for leg in found.legs:
+        if leg is not first:
+            parent = next(branch for (broker, _), branch in reversed(branches.items()) if broker == leg.sender)
+            branches[leg.broker, leg.stage] = parent.add(f"-> [bold]{leg.broker}[/] as {leg.stage}: it {leg.why}")
+        _add_facts(branches[leg.broker, leg.stage], leg, subscription)
+    console.print(tree, highlight=False)
+
+
+def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:
+    step = leg.step
+    if step is None:
+        branch.add(f"{leg.broker} does not answer")
+        return
+    for reason in step.reasons:
+        branch.add(escape(reason))
+    if subscription:
+        for hop in step.hops:
+            branch.add(f"announced to [bold]{hop.peer}[/]: {hop.why}")
+        if not step.hops:
+            branch.add("announced to no other broker")
+    branch.add(_interest(step, subscription))
+
+
+def _interest(step: Step, subscription: bool) -> str:
+    if step.subscribers < 0:
+        return "who is interested now is known only while the city runs"
+    own = f"{step.subscribers} {'subscription' if subscription else 'subscriber'}{'' if step.subscribers == 1 else 's'}"
+    if not step.interested:
+        return f"now: {own} at {step.broker} itself"
+    wants = "wants" if len(step.interested) == 1 else "want"
+    return f"now: {own} at {step.broker} itself; {', '.join(step.interested)} {wants} it too, and said so here"

@@ -1,0 +1,1 @@
+"""Tests of the bench: that it measures what it says, and judges by the targets."""
