@@ -143,10 +143,6 @@ class CityHost(Federation):
     def _keep(self, effect: Keep) -> None:
         self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
-    def _routes_changed(self, effect: RoutesChanged) -> None:
-        for topic_filter in effect.filters:
-            self.hub.routes.invalidate(topic_filter)
-
     def _table_changed(self, effect: TableChanged) -> None:
         for entry in effect.entries:
             logs.info("topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
