@@ -27,7 +27,7 @@ NAMES = ["b00", "b10", "b20", "b30"]
 @pytest.fixture(scope="module")
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CityProcess]:
     directory = tmp_path_factory.mktemp("city")
-    with city_process(directory, "up", str(write_city(directory, 4)), "--durability", "memory") as running:
+    with city_process(directory, "up", str(write_city(directory, 4)), "--durability", "os") as running:
         running.says("Ctrl-C stops the city")
         yield running
         assert running.end(signal.SIGINT) == 0
