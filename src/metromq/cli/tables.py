@@ -17,7 +17,7 @@ def brokers_table(status: CityStatus, width: int = WIDE, work: bool = True) -> T
     """What runs where and, with `work`, what it does; a narrow terminal shows either place or work in full."""
     title = f"{status.city} ({status.routing})"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    places = PLACE_COLUMNS if not work or width >= WIDE else ("broker", "listen", "pid", "state")
+    places = PLACE_COLUMNS if not work or width >= WIDE else ("broker", "pid", "state")
     for name in places:
         table.add_column(name, overflow="fold", no_wrap=name != "area")
     for name in WORK_COLUMNS if work else ():
