@@ -29,6 +29,13 @@ class Publishing(Commitment):
         self.loose_offset = -1
         self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
+    def take_slow(self) -> Outlet | None:
+        """The receiver that was found lagging since the last time, if there was one."""
+        slow = self.slow_outlet
+        if slow is not None:
+            self.slow_outlet = None
+        return slow
+
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
         self.federation = federation
@@ -154,7 +161,7 @@ class Publishing(Commitment):
         census = self.census
         if census is not None:
             census.of(message.topic).published(message.publisher, 1, len(message.payload))
-        if self.log is not None:
+        if self.log is not None or self.federated:
             return self._publish12(route, message, publisher, 0, True)
         for target in route.targets:
             if target.qos == 0:
