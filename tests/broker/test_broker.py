@@ -197,6 +197,40 @@ def test_a_disk_that_runs_full_loses_nothing_confirmed(tmp_path: Path, monkeypat
     play(story())
 
 
+def test_a_disk_that_breaks_confirms_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EIO stops the journal for good: QoS 1 is refused, QoS 0 goes on, and a restart has what was confirmed."""
+    real = os.pwrite
+    broken = threading.Event()
+
+    def pwrite(fd: int, data: bytes, offset: int) -> int:
+        if broken.is_set():
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+
+    async def story() -> None:
+        async with (
+            Broker(_config(tmp_path)) as broker,
+            wire_client(broker.port, Connect("p")) as publisher,
+            wire_client(broker.port, Connect("zero")) as zero,
+        ):
+            await zero.subscribe("z", 0)
+            publisher.send(Publish("t", b"kept", 1, True, packet_id=1))
+            assert (await publisher.expect(Ack)).reason_code in (0, 0x10)
+            broken.set()
+            for number in range(2, 5):
+                publisher.send(Publish("t", b"lost", 1, packet_id=number), Publish("z", b"zero"))
+                assert (await publisher.expect(Ack)).reason_code == 0x97
+                assert [message.payload for message in await zero.messages(1)] == [b"zero"]
+        broken.clear()
+        async with Broker(_config(tmp_path)) as broker, wire_client(broker.port, Connect("r")) as reader:
+            await reader.subscribe("t", 1)
+            assert [message.payload for message in await reader.messages(1)] == [b"kept"]
+
+    play(story())
+
+
 # --- start, stop, restart -----------------------------------------------------------------------------------------
 
 

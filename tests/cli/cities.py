@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,14 @@ class CityProcess:
         answer: dict[str, Any] = json.loads(metromq("status", "--data", str(self.data), "--json", check=False).stdout)
         self.note_pids()
         return answer
+
+    def ask(self, name: str) -> dict[str, Any]:
+        """What a broker says itself."""
+        place = read_place(self.data / name)
+        assert place is not None
+        with urllib.request.urlopen(f"http://{place.http}/status", timeout=DEADLINE_S) as answer:
+            said: dict[str, Any] = json.load(answer)
+        return said
 
     def broker(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = next(broker for broker in self.status()["brokers"] if broker["name"] == name)

@@ -294,6 +294,27 @@ def test_a_write_that_finds_no_room_undoes_its_messages() -> None:
     assert client.payloads() == [b"after"]
 
 
+def test_a_refusal_right_after_a_failed_write_does_not_wait() -> None:
+    """There is nothing left to be committed, so nothing to wait for."""
+    world = World()
+    publisher = world.connect("p")
+    world.auto_commit = False
+    publisher.publish("t", b"", 1)
+    world.disk_full()
+    assert publisher.one(Ack).reason_code == reasons.QUOTA_EXCEEDED
+    assert world.log is not None
+    world.log.is_full = True
+    publisher.publish("t", b"", 1)
+    assert publisher.one(Ack).reason_code == reasons.QUOTA_EXCEEDED
+    publisher.send(Ack(PUBREL, 9))
+    assert publisher.one(Ack).kind == PUBCOMP
+    world.log.is_full = False
+    publisher.publish("t", b"", 1)
+    assert publisher.take() == []
+    world.commit()
+    assert publisher.one(Ack).reason_code == reasons.NO_MATCHING_SUBSCRIBERS
+
+
 def test_a_full_disk_ends_a_subscriber_that_waits_for_its_suback() -> None:
     world = World()
     client = world.connect("s", expiry=1000)

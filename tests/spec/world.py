@@ -124,9 +124,7 @@ class World:
         assert self.log is not None
         lost_from = self.hub.committed_position
         self.log.lose_messages()
-        appended = self.hub.position
-        self.hub.failed(lost_from)
-        self.hub.position = appended
+        self.hub.failed(lost_from, self.hub.position)
         self.deliver()
 
     def take_snapshot(self) -> None:

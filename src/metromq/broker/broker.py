@@ -59,7 +59,7 @@ class JournalLog(Log):
         return self._journal.scan(offset)
 
     def full(self) -> bool:
-        return self._journal.full()
+        return self._journal.failed or self._journal.full()
 
     def next_offset(self) -> int:
         return self._journal.next_offset
@@ -233,8 +233,8 @@ class Broker:
         else:
             logs.error("the journal failed: no QoS 1 or 2 message is confirmed any more", problem=error)
             self._problem = str(error)
-        self.hub.failed(journal.flushed)
-        self.hub.position = journal.appended
+        kept = journal.flushed if not journal.failed else self.hub.committed_position
+        self.hub.failed(kept, journal.appended)
         self.turns.seen_position = self.hub.position
         self.turns.worked()
 

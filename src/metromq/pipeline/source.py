@@ -37,9 +37,9 @@ _CHUNK_BYTES: Final = 32 << 20
 
 
 class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
-    """Options for reading: path (a broker's data directory, or one that holds several), startingOffsets (earliest or
-    latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss (true).
-    Options for writing: host, port, username, password, qos (1), maxInflight (1000). Columns: topic, payload, retain.
+    """Options for reading: path (a broker's data directory, or one that holds several), broker (its name, if not the
+    directory's), startingOffsets (earliest or latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss.
+    Options for writing: host, port, username, password, qos (1), maxInflight (1000). Columns: topic, payload, qos, retain.
     """
 
     @classmethod
@@ -69,6 +69,7 @@ class JournalOptions:
         if "path" not in options:
             raise UsageError('format("metromq") needs a path: load("a broker\'s data directory")')
         self.path: str = options["path"]
+        self.broker: str | None = options.get("broker")
         self.starting: str = options.get("startingOffsets", "earliest")
         if self.starting not in ("earliest", "latest"):
             raise UsageError(f"startingOffsets must be earliest or latest, not {self.starting!r}")
@@ -79,7 +80,7 @@ class JournalOptions:
     def bounds(self) -> dict[str, tuple[int, int]]:
         """First offset and end of every broker that has something."""
         found: dict[str, tuple[int, int]] = {}
-        for broker, folder in journals(self.path).items():
+        for broker, folder in journals(self.path, self.broker).items():
             reader = JournalReader(folder)
             first, end = reader.bounds()
             reader.close()
@@ -89,7 +90,7 @@ class JournalOptions:
 
     def slices(self, spans: dict[str, tuple[int, int]]) -> list["JournalSlice"]:
         """Each broker's offsets, cut so that a long journal keeps more than one core busy."""
-        folders = journals(self.path)
+        folders = journals(self.path, self.broker)
         return [
             JournalSlice(broker, str(folders[broker]), low, min(low + self.rows_per_partition, end), self.fail_on_loss)
             for broker, (first, end) in spans.items()
@@ -108,11 +109,11 @@ class JournalSlice(InputPartition):  # type: ignore[misc]
         self.fail_on_loss = fail_on_loss
 
 
-def journals(path: str) -> dict[str, Path]:
-    """Brokers by name: `path` is the data directory of one, or holds one directory per broker."""
+def journals(path: str, broker: str | None = None) -> dict[str, Path]:
+    """Brokers by name: `path` is the data directory of one (`broker` names it), or holds one directory per broker."""
     root = Path(path)
     if (root / "journal").is_dir():
-        return {root.name: root / "journal"}
+        return {broker or root.name: root / "journal"}
     found = {folder.parent.name: folder for folder in sorted(root.glob("*/journal")) if folder.is_dir()}
     if not found:
         raise UsageError(f"{path} holds no journal: give a broker's data directory, or one that holds several")

@@ -179,6 +179,11 @@ class Journal:
         """A full segment waits for `sync`; whoever leaves flushing to the kernel still calls it then, in a thread."""
         return bool(self._retired)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the journal has stopped for good; only a restart helps."""
+        return bool(self._failure)
+
     def full(self) -> bool:
         """Whether new messages should be refused because the disk has less than `min_free_bytes` left."""
         self._room_calls += 1

@@ -38,16 +38,21 @@ class Commitment(Delivery):
     def __init__(self, settings: Settings, log: Log | None) -> None:
         super().__init__(settings, log)
         self.pending: deque[Pending] = deque()
+        self.void_from = 0
+        self.void_until = -1
         if log is None:
             self.committed_offset = 1 << 62
 
     def when_committed(self, waiter: Waiter) -> None:
         """Calls the waiter when everything appended so far is as durable as the configuration asks."""
-        if self.log is None or self.committed_position >= self.position:
+        position = self.position
+        if position == self.void_until:  # the newest records were taken back: only those before them count
+            position = self.void_from
+        if self.log is None or self.committed_position >= position:
             waiter.committed()
         else:
             self.urgent = True
-            self.pending.append(Pending(self.position, -1, [], waiter))
+            self.pending.append(Pending(position, -1, [], waiter))
 
     def committed(self, position: int) -> None:
         """The journal has everything up to `position`."""
@@ -62,8 +67,8 @@ class Commitment(Delivery):
             if done.waiter is not None:
                 done.waiter.committed()
 
-    def failed(self, position: int) -> None:
-        """Records after `position` were not written: what they did to queues is undone, those who wait are told."""
+    def failed(self, position: int, appended: int) -> None:
+        """Of the `appended` records those after `position` were not written: they are undone, who waits is told."""
         lost: list[Pending] = []
         while self.pending and self.pending[-1].position > position:
             lost.append(self.pending.pop())
@@ -72,7 +77,9 @@ class Commitment(Delivery):
                 self.newest_offset = one.offset - 1
             for session in one.sessions:
                 _undo(session, one.offset)
-        self.position = position
+        self.position = appended
+        self.void_from = position
+        self.void_until = appended
         for one in reversed(lost):  # acknowledgements keep their order [MQTT-4.6.0-2]
             if one.waiter is not None:
                 one.waiter.failed()
