@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,16 +94,17 @@ class CityHost(Federation):
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def start(self, secret: bytes, addresses: Mapping[str, tuple[str, int]]) -> None:
+    def start(
+        self, secret: bytes | None, addresses: Mapping[str, tuple[str, int]], tls: ssl.SSLContext | None = None
+    ) -> None:
         """After recovery: dials every peer and begins to greet."""
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
                 self.node.directory.restored(session.client_id, session.detached_wall_us)
         for peer in self.node.peers:
-            link = Link(self, peer, self.hub.link_session(peer), secret)
+            link = Link(self, peer, self.hub.link_session(peer), secret, tls)
             self.links[peer] = link
-            spec = self.city.broker(peer)
-            address = addresses.get(peer, (spec.host, spec.port))
+            address = addresses.get(peer) or self.city.link_address(peer)
             self._tasks.append(asyncio.create_task(link.run(*address)))
         self.run(self.node.directory.living(self.city.names))
         self._tasks.append(asyncio.create_task(self._tick()))
@@ -403,12 +405,12 @@ def _journal_id(data_dir: Path | None) -> str:
         return fresh
 
 
-def link_secret(city: City) -> bytes:
-    """The city's secret from its file or the file it names."""
+def link_secret(city: City) -> bytes | None:
+    """The city's secret from its file or the file it names; None: certificates alone prove who is a peer."""
     if city.links.secret_file is not None:
         secret = city.links.secret_file.read_bytes().strip()
     else:
         secret = (city.links.secret or "").encode()
-    if not secret and city.links.ca_file is None:
+    if not secret and not city.links.certified:
         raise MetroError("the city has neither a secret nor certificates for its links")
-    return secret or b"certificates"
+    return secret or None
