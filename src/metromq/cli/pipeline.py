@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from metromq.pipeline.ingest import Taken
+    from metromq.pipeline.whatif import ChoiceCost, SiteCost
 
 DEFAULT_LAKE = Path("metromq-lake")
+_NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 lake_option = click.option(
@@ -105,6 +108,46 @@ def run_command(
         run(spark, Lake(lake), options, report, stop)
     if not as_json:
         show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
+
+
+@command.command("what-if")
+@lake_option
+@click.option("--routing", default="", metavar="A,B,C", help="Choices to compare; all of them unless given.")
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="A recorded day; the newest unless given.")
+@click.option("--city", "city_name", metavar="CITY", help="TOML file or preset: its areas, sites and central broker.")
+@master_option
+@memory_option
+@json_option
+def what_if_command(
+    lake: Path, routing: str, day: datetime | None, city_name: str | None, master: str, memory: str, as_json: bool
+) -> None:
+    """Count what a recorded day would have cost with each routing choice and delegation policy."""
+    from metromq.control.places import city_named
+    from metromq.pipeline.counting import CHOICES
+    from metromq.pipeline.maintain import lake_or_usage_error
+    from metromq.pipeline.whatif import what_if
+
+    store = lake_or_usage_error(lake)
+    city = city_named(city_name, os.environ) if city_name else None
+    choices = [name.strip() for name in routing.split(",") if name.strip()] or list(CHOICES)
+    with spark_session(master, memory) as spark:
+        costs = what_if(spark, store, choices, day.date() if day else None, city)
+    if as_json:
+        click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
+        return
+    columns = ["choice", "between sites", "messages/broker", "at most", "in the cloud", "table bytes/broker", "at most"]
+    show(columns, [_what_if_row(cost) for cost in costs])
+
+
+def _what_if_row(cost: "ChoiceCost") -> list[Any]:
+    def messages(site: "SiteCost") -> float:
+        return site.messages_in + site.messages_out
+
+    def size(site: "SiteCost") -> float:
+        return site.table_bytes
+
+    numbers = (cost.mean(messages), cost.most(messages), messages(cost.cloud), cost.mean(size), cost.most(size))
+    return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
 
 
 @command.command("check")
@@ -228,7 +271,7 @@ def plain(value: Any) -> Any:
 def show(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        numeric = any(isinstance(row[index], int | float) for row in rows)
+        numeric = any(_NUMBER.fullmatch(str(row[index])) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(plain(value))) for value in row))
