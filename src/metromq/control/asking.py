@@ -82,7 +82,7 @@ async def ask_city(city: City, data: Path) -> CityStatus:
 async def _ask(spec: BrokerSpec, place: Place | None) -> BrokerStatus:
     silent = BrokerStatus(spec.name, DOWN, spec.listen, spec.area, spec.site)
     if place is None:
-        return dataclasses.replace(silent, problem="it has not been started here")
+        return dataclasses.replace(silent, problem="not running here")
     if not lives(place.pid):
         return dataclasses.replace(silent, problem=f"its process {place.pid} is gone")
     try:
