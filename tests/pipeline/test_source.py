@@ -140,7 +140,9 @@ class LiveBroker:
 
     def __init__(self, data: Path) -> None:
         listener = Listener(host="127.0.0.1", port=0)
-        self._config = Config(name="live", data_dir=data, listeners=(listener,), journal=JournalConfig(record_qos0=True))
+        self._config = Config(
+            name="live", data_dir=data, listeners=(listener,), journal=JournalConfig(record_qos0=True)
+        )
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
@@ -179,9 +181,9 @@ def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path
         rows.write.format("metromq").options(**target).mode("append").save()
         assert len(journalled(tmp_path / "live")) == 60
         source = tmp_path / "rows"
-        rows.where("id < 10").selectExpr("topic", "cast(payload as binary) payload", "2 qos", "true retain").write.parquet(
-            str(source)
-        )
+        rows.where("id < 10").selectExpr(
+            "topic", "cast(payload as binary) payload", "2 qos", "true retain"
+        ).write.parquet(str(source))
         stream = spark.readStream.schema("topic string, payload binary, qos int, retain boolean").parquet(str(source))
         writer = stream.writeStream.format("metromq").options(**target).trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
