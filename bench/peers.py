@@ -120,7 +120,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
+def _wait(port: int, process: "subprocess.Popen[bytes]", name: str, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -129,7 +129,11 @@ def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
         except OSError:
             time.sleep(0.02)
     process.kill()
-    raise UsageError(f"{name} does not listen on port {port} after {START_S:.0f} s")
+    raise UsageError(f"{name} does not listen on port {port}: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
 
 
 @contextmanager
@@ -139,19 +143,21 @@ def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
     core = CORES[0]
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as name:
         port = _free_port()
+        log = Path(name) / "log"
         arguments, environment = peer.command(port, Path(name), durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})  # which the broker inherits
         try:
-            process = subprocess.Popen(
-                arguments, env=inherited | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            with log.open("wb") as file:
+                process = subprocess.Popen(arguments, env=inherited | environment, stdout=file, stderr=file)
         finally:
             os.sched_setaffinity(0, own)
         try:
-            _wait(port, process, peer.name)
+            _wait(port, process, peer.name, log)
             yield Running(port, process.pid)
+        except OSError as error:  # the broker broke off: what it said last tells more
+            raise UsageError(f"{error}; the broker's last line: {_last_line(log)}") from error
         finally:
             process.terminate()
             try:

@@ -43,7 +43,7 @@ def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability
 
     async def show(running: RunningCity, status: CityStatus) -> None:
         fleet = Fleet(running.city, city_sensors(running.city, seed, buses, bikes))
-        console.print(hints(running.city, data), highlight=False)
+        console.print(hints(running.city, data), highlight=False, soft_wrap=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.run())
             group.create_task(follow(running, fleet, console))
@@ -76,8 +76,7 @@ def hints(city: City, data: Path) -> str:
         f"{program} status{where}": "what runs where, and what passes between brokers",
         f"{program} explain {bus} --from {first.name}{where}": "the way of a message, and why",
     }
-    width = max(map(len, commands))
-    lines = [f"  {text:{width}}  # {what}" for text, what in commands.items()]
+    lines = [f"  # {what}\n  {text}" for text, what in commands.items()]
     last_line = "Or kill a broker (kill -9 and its pid), and let status show who takes its area over."
     return "\n".join(("", "In another terminal, at any broker:", *lines, last_line, ""))
 

@@ -37,7 +37,7 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
         click.echo(json.dumps(to_json(status)))
     else:
         console = Console()
-        console.print(brokers_table(status))
+        console.print(brokers_table(status, console.width))
         links = links_table(status, every_link)
         if links is not None:
             console.print()

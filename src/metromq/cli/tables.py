@@ -8,14 +8,23 @@ STYLES = {"up": "green", "down": "red", "unreachable": "yellow"}
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def brokers_table(status: CityStatus) -> Table:
-    table = Table(title=f"{status.city} ({status.routing})", title_justify="left", box=None, pad_edge=False)
-    for name in ("broker", "listen", "area", "site", "pid", "state", "serves"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("broker", "listen", "pid", "state"))
-    for name in ("links", "clients", "subs", "in/s", "out/s", "backlog"):
-        table.add_column(name, justify="right")
+PLACE_COLUMNS = ("broker", "listen", "area", "site", "pid", "state")
+WORK_COLUMNS = ("serves", "links", "clients", "subs", "in/s", "out/s", "backlog")
+WIDE = 120  # characters that all columns need
+
+
+def brokers_table(status: CityStatus, width: int = WIDE, work: bool = True) -> Table:
+    """What runs where and, with `work`, what it does; a narrow terminal shows either place or work in full."""
+    title = f"{status.city} ({status.routing})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    places = PLACE_COLUMNS if not work or width >= WIDE else ("broker", "pid", "state")
+    for name in places:
+        table.add_column(name, overflow="fold", no_wrap=name != "area")
+    for name in WORK_COLUMNS if work else ():
+        table.add_column(name, justify="left" if name == "serves" else "right", overflow="fold")
     for broker in status.brokers:
-        table.add_row(*_broker_row(broker))
+        cells = dict(zip(PLACE_COLUMNS + WORK_COLUMNS, _broker_row(broker), strict=True))
+        table.add_row(*(cells[name] for name in (*places, *(WORK_COLUMNS if work else ()))))
     return table
 
 

@@ -29,6 +29,13 @@ class Publishing(Commitment):
         self.loose_offset = -1
         self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
+    def take_slow(self) -> Outlet | None:
+        """The receiver that was found lagging since the last time, if there was one."""
+        slow = self.slow_outlet
+        if slow is not None:
+            self.slow_outlet = None
+        return slow
+
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
         self.federation = federation
