@@ -73,6 +73,9 @@ class BrokerStatus:
     clients: int = 0  # connected now
     sessions: int = 0  # connected or not
     subscriptions: int = 0
+    subscribes: int = 0  # filters that clients have subscribed to since the start
+    interest_received: int = 0  # filters that peers have announced since the start
+    interest_sent: int = 0  # filters announced to peers, counted for each peer
     retained_messages: int = 0
     queued_messages: int = 0  # that wait for clients
     traffic: Traffic = dataclasses.field(default_factory=Traffic)

@@ -3,68 +3,28 @@
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from metromq.broker import Broker
 from metromq.client import Client, MqttError, Will
-from metromq.config import Config, Listener
-from metromq.control.places import choose_ports
 from metromq.errors import ConfigError
-from metromq.federation.city import City, LinkSecurity, grid_city, load_city, validate_city
+from metromq.federation.city import LinkSecurity, load_city
 from metromq.federation.city_text import city_text
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.auth import Listener as ProofListener
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT5, Auth, Connack, Connect, Packet, Properties, Publish
 from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION
+from tests.broker.city.cities import SECRET, is_joined, memory_broker, memory_city, problem, running, until
 from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
 from tests.peers import play
 
-SECRET = "the secret of this city"
 NONCE = b"n" * NONCE_BYTES
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
-
-
-def _city(secret: str | None = SECRET, authority: Path | None = None) -> City:
-    """Four brokers; with `authority`, a directory of certificates, links use TLS."""
-    plain = grid_city("geographic", l_b=2, count=4, hello_interval_ms=200)
-    links = LinkSecurity(secret=secret)
-    brokers = plain.brokers
-    if authority is not None:
-        links = LinkSecurity(secret, None, authority / "ca.crt", authority / "{name}.crt", authority / "{name}.key")
-        brokers = tuple(dataclasses.replace(broker, link_listen="127.0.0.1:0") for broker in brokers)
-    return choose_ports(validate_city(dataclasses.replace(plain, links=links, brokers=brokers)))
-
-
-def _broker(city: City, name: str) -> Broker:
-    spec = city.broker(name)
-    listeners = (Listener(host=spec.host, port=spec.port),)
-    return Broker(Config(name=name, durability="memory", listeners=listeners, sys_interval_s=0), city=city)
-
-
-@asynccontextmanager
-async def _running(city: City, *names: str) -> AsyncIterator[list[Broker]]:
-    async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(_broker(city, name)) for name in names]
-
-
-def _is_joined(broker: Broker, peer: str) -> bool:
-    assert broker.host is not None
-    return broker.host.links[peer].up
-
-
-def _problem(broker: Broker, peer: str) -> str:
-    assert broker.host is not None
-    return broker.host.links[peer].problem
 
 
 @asynccontextmanager
@@ -99,7 +59,7 @@ async def _passes(one: Broker, other: Broker) -> None:
         await subscriber.subscribe("news/#", qos=1)
         assert one.host is not None
         node = one.host.node
-        await _until(lambda: bool(node.route("news/today").hops))
+        await until(lambda: bool(node.route("news/today").hops))
         await publisher.publish("news/today", b"calm", qos=1)
         message = await anext(aiter(subscriber.messages))
         assert message.payload == b"calm"
@@ -123,7 +83,7 @@ async def _passes(one: Broker, other: Broker) -> None:
 )
 def test_a_stranger_cannot_open_a_link(packet: Connect) -> None:
     async def story() -> None:
-        async with _running(_city(), "b00") as [broker], _dialled(broker.port) as client:
+        async with running(memory_city(), "b00") as [broker], _dialled(broker.port) as client:
             await _refused(client, packet)
             assert broker.host is not None
             assert not broker.host.heard
@@ -133,7 +93,7 @@ def test_a_stranger_cannot_open_a_link(packet: Connect) -> None:
 
 def test_a_proof_of_another_secret_is_refused() -> None:
     async def story() -> None:
-        async with _running(_city(), "b00") as [broker], _dialled(broker.port) as client:
+        async with running(memory_city(), "b00") as [broker], _dialled(broker.port) as client:
             client.send(_connect("$link/b10", METHOD, NONCE))
             challenge = (await client.expect(Auth)).properties.auth_data or b""
             nonces = NONCE + challenge[:NONCE_BYTES]
@@ -146,7 +106,7 @@ def test_a_proof_of_another_secret_is_refused() -> None:
 
 def test_an_overheard_proof_is_worth_nothing_later() -> None:
     async def story() -> None:
-        async with _running(_city(), "b00") as [broker]:
+        async with running(memory_city(), "b00") as [broker]:
             async with _dialled(broker.port) as peer:
                 peer.send(_connect("$link/b10", METHOD, NONCE))
                 challenge = (await peer.expect(Auth)).properties.auth_data or b""
@@ -165,8 +125,8 @@ def test_nobody_makes_a_broker_forget_what_it_received_without_a_proof() -> None
     """The CONNECT of a link names its journal; believed too early, a stranger could have messages delivered twice."""
 
     async def story() -> None:
-        async with _running(_city(), "b00", "b10") as [broker, peer]:
-            await _until(lambda: _is_joined(peer, "b00"))
+        async with running(memory_city(), "b00", "b10") as [broker, peer]:
+            await until(lambda: is_joined(peer, "b00"))
             await _passes(peer, broker)
             assert broker.host is not None
             assert peer.host is not None
@@ -184,12 +144,12 @@ def test_nobody_makes_a_broker_forget_what_it_received_without_a_proof() -> None
 
 def test_brokers_with_different_secrets_do_not_join() -> None:
     async def story() -> None:
-        city = _city()
+        city = memory_city()
         other = dataclasses.replace(city, links=LinkSecurity(secret="the secret of another city"))
-        async with _broker(city, "b00") as one, _broker(other, "b10") as two:
-            await _until(lambda: "secret" in _problem(one, "b10") and "secret" in _problem(two, "b00"))
-            assert not _is_joined(one, "b10")
-            assert not _is_joined(two, "b00")
+        async with memory_broker(city, "b00") as one, memory_broker(other, "b10") as two:
+            await until(lambda: "secret" in problem(one, "b10") and "secret" in problem(two, "b00"))
+            assert not is_joined(one, "b10")
+            assert not is_joined(two, "b00")
 
     play(story())
 
@@ -197,7 +157,7 @@ def test_brokers_with_different_secrets_do_not_join() -> None:
 def test_clients_cannot_use_control_topics() -> None:
     async def story() -> None:
         async with (
-            _running(_city(), "b00") as [broker],
+            running(memory_city(), "b00") as [broker],
             Client("127.0.0.1", broker.port, identifier="mallory") as client,
             Client("127.0.0.1", broker.port, identifier="listener") as listener,
         ):
@@ -221,7 +181,7 @@ def test_clients_cannot_use_control_topics() -> None:
 
 def test_a_link_carries_nothing_but_batches_and_frames() -> None:
     async def story() -> None:
-        async with _running(_city(), "b00") as [broker], _dialled(broker.port) as client:
+        async with running(memory_city(), "b00") as [broker], _dialled(broker.port) as client:
             client.send(_connect("$link/b10", METHOD, NONCE))
             challenge = (await client.expect(Auth)).properties.auth_data or b""
             client.send(_answer(Dialler(SECRET.encode(), "b10", "b00", NONCE).answer(challenge)))
@@ -258,8 +218,8 @@ def _tls(directory: Path, name: str, authority: Path) -> ssl.SSLContext:
 @pytest.mark.parametrize("secret", [None, SECRET], ids=["certificates", "both"])
 def test_brokers_join_by_certificate(certificates: Path, secret: str | None) -> None:
     async def story() -> None:
-        async with _running(_city(secret, certificates), "b00", "b10") as [one, two]:
-            await _until(lambda: _is_joined(one, "b10") and _is_joined(two, "b00"))
+        async with running(memory_city(secret, certificates), "b00", "b10") as [one, two]:
+            await until(lambda: is_joined(one, "b10") and is_joined(two, "b00"))
             await _passes(one, two)
             await _passes(two, one)
 
@@ -268,7 +228,7 @@ def test_brokers_join_by_certificate(certificates: Path, secret: str | None) -> 
 
 def test_only_a_broker_enters_through_the_door_of_links(certificates: Path) -> None:
     async def story() -> None:
-        async with _running(_city(None, certificates), "b00") as [broker]:
+        async with running(memory_city(None, certificates), "b00") as [broker]:
             for name, client_id in (
                 ("sensor", "sensor"),
                 ("sensor", "$link/b10"),
@@ -296,7 +256,7 @@ async def _answer_over(broker: Broker, tls: ssl.SSLContext) -> Packet | None:
 
 def test_a_certificate_of_another_authority_is_refused(certificates: Path) -> None:
     async def story() -> None:
-        async with _running(_city(None, certificates), "b00") as [broker]:
+        async with running(memory_city(None, certificates), "b00") as [broker]:
             assert await _answer_over(broker, _tls(certificates / "other", "b10", certificates)) is None
             assert await _answer_over(broker, _tls(certificates, "b10", certificates)) is not None
 
@@ -306,7 +266,7 @@ def test_a_certificate_of_another_authority_is_refused(certificates: Path) -> No
 @pytest.mark.parametrize("secret", [None, SECRET], ids=["certificates", "both"])
 def test_links_do_not_enter_through_the_doors_of_clients(certificates: Path, secret: str | None) -> None:
     async def story() -> None:
-        async with _running(_city(secret, certificates), "b00") as [broker]:
+        async with running(memory_city(secret, certificates), "b00") as [broker]:
             for method, data in ((None, None), (METHOD, NONCE)):
                 async with _dialled(broker.port) as client:
                     await _refused(client, _connect("$link/b10", method, data))
@@ -316,7 +276,7 @@ def test_links_do_not_enter_through_the_doors_of_clients(certificates: Path, sec
 
 def test_with_both_the_certificate_alone_is_not_enough(certificates: Path) -> None:
     async def story() -> None:
-        async with _running(_city(SECRET, certificates), "b00") as [broker]:
+        async with running(memory_city(SECRET, certificates), "b00") as [broker]:
             async with _dialled(broker.link_port, _tls(certificates, "b10", certificates)) as client:
                 await _refused(client, _connect("$link/b10"))
             async with _dialled(broker.link_port, _tls(certificates, "b10", certificates)) as client:
@@ -331,7 +291,7 @@ def test_a_broker_does_not_speak_to_one_that_has_another_name(certificates: Path
     """b10's address leads to b20: traffic that was turned elsewhere must not be believed."""
 
     async def story() -> None:
-        city = _city(None, certificates)
+        city = memory_city(None, certificates)
         turned = dataclasses.replace(
             city,
             brokers=tuple(
@@ -339,16 +299,16 @@ def test_a_broker_does_not_speak_to_one_that_has_another_name(certificates: Path
                 for spec in city.brokers
             ),
         )
-        async with _broker(city, "b20"), _broker(turned, "b00") as one:
-            await _until(lambda: "names b20, not b10" in _problem(one, "b10"))
-            assert not _is_joined(one, "b10")
-            await _until(lambda: _is_joined(one, "b20"))
+        async with memory_broker(city, "b20"), memory_broker(turned, "b00") as one:
+            await until(lambda: "names b20, not b10" in problem(one, "b10"))
+            assert not is_joined(one, "b10")
+            await until(lambda: is_joined(one, "b20"))
 
     play(story())
 
 
 def test_the_city_file_tells_what_certificates_need(certificates: Path, tmp_path: Path) -> None:
-    city = _city(None, certificates)
+    city = memory_city(None, certificates)
     file = tmp_path / "city.toml"
     file.write_text(city_text(city))
     assert load_city(file).brokers == city.brokers
@@ -356,19 +316,19 @@ def test_the_city_file_tells_what_certificates_need(certificates: Path, tmp_path
     file.write_text(city_text(city).replace(f'link_listen = "{city.broker("b00").link_listen}"', ""))
     with pytest.raises(ConfigError, match=r"brokers\[0\].link_listen"):
         load_city(file)
-    file.write_text(city_text(_city()).replace('link_listen = ""', 'link_listen = "127.0.0.1:1"'))
+    file.write_text(city_text(memory_city()).replace('link_listen = ""', 'link_listen = "127.0.0.1:1"'))
     with pytest.raises(ConfigError, match="has no meaning without certificates"):
         load_city(file)
 
 
 def test_a_broker_without_its_certificate_says_which_file_it_wants(certificates: Path, tmp_path: Path) -> None:
-    city = _city(None, certificates)
+    city = memory_city(None, certificates)
     assert city.links.ca_file is not None
     links = dataclasses.replace(city.links, cert_file=tmp_path / "{name}.crt")
 
     async def story() -> None:
         with pytest.raises(ConfigError, match=r"links.cert_file.*b00\.crt"):
-            async with _broker(dataclasses.replace(city, links=links), "b00"):
+            async with memory_broker(dataclasses.replace(city, links=links), "b00"):
                 pass
 
     play(story())
