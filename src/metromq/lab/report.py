@@ -31,7 +31,7 @@ class PublishedRow:
     name: str
     published: float
     ours: float
-    ratio: float
+    ratio: float | None  # None when the published number is zero and ours is not
     verdict: str
 
 
@@ -65,18 +65,15 @@ def compare(
     name: str, published: float, ours: float, matches: float = 0.1, near: float = 0.35, at_most: bool = False
 ) -> PublishedRow:
     """Judges our number: relative distance within `matches` or `near`; with `at_most` anything not above matches."""
-    if published == 0:
-        ratio = 1.0 if ours == 0 else float("inf")
-    else:
-        ratio = ours / published
-    distance = abs(ratio - 1)
+    ratio = ours / published if published else (1.0 if ours == 0 else None)
+    distance = abs(ratio - 1) if ratio is not None else float("inf")
     if distance <= matches or (at_most and ours <= published):
         verdict = "matches"
     elif distance <= near:
         verdict = "near"
     else:
         verdict = "differs"
-    return PublishedRow(name, published, round(ours, 6), round(ratio, 4), verdict)
+    return PublishedRow(name, published, round(ours, 6), None if ratio is None else round(ratio, 4), verdict)
 
 
 def show(report: Report, console: Console) -> None:
@@ -95,7 +92,8 @@ def show(report: Report, console: Console) -> None:
         for column in ("what", "published", "ours", "ratio", "verdict"):
             rows.add_column(column, justify="left" if column in ("what", "verdict") else "right")
         for row in report.published:
-            rows.add_row(row.name, f"{row.published:,.4g}", f"{row.ours:,.4g}", f"{row.ratio:.2f}", row.verdict)
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+            rows.add_row(row.name, f"{row.published:,.4g}", f"{row.ours:,.4g}", ratio, row.verdict)
         console.print(rows)
     for note in report.notes:
         console.print(f"- {note}", highlight=False)
