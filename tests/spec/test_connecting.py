@@ -1,9 +1,8 @@
-"""CONNECT and CONNACK: who gets in, what is agreed on, how connections end."""
+"""CONNECT and CONNACK: who gets in, what is agreed on, how sessions live."""
 
 import pytest
 
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.access import Peer
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode
@@ -13,15 +12,11 @@ from metromq.protocol.wire.packets import (
     MQTT311,
     Connack,
     Connect,
-    Disconnect,
     Pingreq,
     Pingresp,
     Publish,
-    Subscribe,
-    Subscription,
-    Will,
 )
-from tests.spec.world import VERSIONS, Client, World, bits
+from tests.spec.world import VERSIONS, World, bits
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -127,6 +122,26 @@ def test_3_1_3_5_client_identifiers_may_be_long_and_strange() -> None:
         assert client.subscribe(topic) == [0]
         client.publish(topic, b"x")
         assert client.payloads() == [b"x"]
+
+
+def test_3_1_4_6_nothing_is_processed_after_a_refused_connect() -> None:
+    """[MQTT-3.1.4-2], [MQTT-3.1.4-6], [MQTT-3.14.0-1], [MQTT-3.2.2-6]: one CONNACK, no DISCONNECT."""
+    world = World()
+    reader = world.connect("r")
+    reader.subscribe("#")
+    client = world.client(Peer("10.0.0.1:5", False))
+    client.feed(encode(Connect("a"), MQTT5) + encode(Publish("t", b"x"), MQTT5))
+    answer = client.one(Connack)
+    assert (answer.reason_code, answer.session_present) == (reasons.NOT_AUTHORIZED, False)
+    assert reader.messages() == []
+    assert set(world.hub.sessions) == {"r"}
+
+
+def test_3_1_4_what_comes_with_connect_is_processed_behind_it() -> None:
+    """Section 3.1.4: a client need not wait for CONNACK, which comes first all the same [MQTT-3.2.0-1]."""
+    client = World().client()
+    client.feed(encode(Connect("a"), MQTT5) + encode(Pingreq(), MQTT5))
+    assert [type(packet) for packet in client.take()] == [Connack, Pingresp]
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -293,227 +308,3 @@ def test_3_12_4_1_pingreq_is_answered() -> None:
     client = World().connect()
     client.send(Pingreq())
     assert client.one(Pingresp) == Pingresp()
-
-
-# --- limits and refusals ------------------------------------------------------------------------------------------
-
-
-def test_3_2_2_3_connack_tells_the_servers_limits() -> None:
-    """Section 3.2.2.3"""
-    settings = Settings(
-        max_qos=1, retain_available=False, receive_maximum=7, max_packet_size_bytes=999, max_topic_alias=3
-    )
-    properties = World(settings).connect().connack.properties
-    assert properties.maximum_qos == 1
-    assert properties.retain_available is False
-    assert properties.receive_maximum == 7
-    assert properties.maximum_packet_size == 999
-    assert properties.topic_alias_maximum == 3
-    plain = World().connect().connack.properties
-    assert plain.maximum_qos is None
-    assert plain.retain_available is None
-    assert plain.wildcard_available is None
-    assert plain.shared_available is None
-    assert plain.subscription_identifiers_available is None
-
-
-def test_3_2_2_12_a_will_beyond_the_limits_is_refused() -> None:
-    """[MQTT-3.2.2-12], [MQTT-3.2.2-13]"""
-    world = World(Settings(max_qos=1, retain_available=False))
-    for will, reason in (
-        (Will("w", b"", 2), reasons.QOS_NOT_SUPPORTED),
-        (Will("w", b"", 1, True), reasons.RETAIN_NOT_SUPPORTED),
-    ):
-        client = world.client()
-        client.send(Connect("a", will=will))
-        assert client.one(Connack).reason_code == reason
-        assert client.closed
-
-
-def test_too_many_connections() -> None:
-    world = World(Settings(max_connections=1))
-    first = world.connect("a")
-    for version, code in ((MQTT5, reasons.SERVER_BUSY), (MQTT311, reasons.SERVER_UNAVAILABLE)):
-        second = world.client()
-        second.send(Connect("b", version))
-        assert second.one(Connack).reason_code == code
-        assert second.closed
-    first.ping()
-
-
-def test_connects_per_second() -> None:
-    world = World(Settings(max_connects_per_s=2))
-    world.connect("a")
-    world.connect("b")
-    late = world.client()
-    late.send(Connect("c"))
-    assert late.one(Connack).reason_code == reasons.CONNECTION_RATE_EXCEEDED
-    world.advance(1)
-    world.connect("c")
-
-
-def test_3_2_2_19_a_reason_string_never_makes_connack_too_large() -> None:
-    """[MQTT-3.2.2-19], [MQTT-3.1.2-24]"""
-    world = World(access=Access())
-    for limit, spoken in ((8, False), (1000, True)):
-        client = world.client(Peer("10.0.0.1:5", False))
-        client.send(Connect("a", properties=bits(maximum_packet_size=limit)))
-        answer = client.one(Connack)
-        assert answer.reason_code == reasons.NOT_AUTHORIZED
-        assert (answer.properties.reason_string is not None) == spoken
-        assert len(client.raw) <= limit
-
-
-def test_3_1_2_24_a_client_that_takes_less_than_connack_is_closed() -> None:
-    """[MQTT-3.1.2-24]"""
-    client = World().client()
-    client.send(Connect("a", properties=bits(maximum_packet_size=5)))
-    assert client.raw == b""
-    assert client.closed
-
-
-class Lists(Access):
-    """Nobody publishes below `closed/` or reads below `hidden/`."""
-
-    def unrestricted(self, session: Session) -> bool:
-        return False
-
-    def may_publish(self, session: Session, topic: str) -> bool:
-        return not topic.startswith("closed/")
-
-    def may_read(self, session: Session, topic: str) -> bool:
-        return not topic.startswith("hidden/")
-
-    def may_subscribe(self, session: Session, filter: str) -> bool:
-        return not filter.startswith("hidden/")
-
-
-@pytest.mark.parametrize("topic", ["closed/t", "$SYS/broker/version", "$metromq/x"])
-def test_a_will_needs_the_rights_of_a_publication(topic: str) -> None:
-    client = World(access=Lists()).client()
-    client.send(Connect("a", will=Will(topic, b"")))
-    assert client.one(Connack).reason_code == reasons.NOT_AUTHORIZED
-    assert client.closed
-
-
-def test_3_2_2_7_3_1_1_return_codes() -> None:
-    """[MQTT-3.2.2-7]: the five refusals of 3.1.1, then the end."""
-    world = World()
-    client = world.client(Peer("10.0.0.1:5", False))
-    client.send(Connect("a", MQTT311))
-    assert client.raw == b"\x20\x02\x00\x05"
-    assert client.closed
-
-
-# --- violations ---------------------------------------------------------------------------------------------------
-
-BAD_INPUT = {
-    "reserved packet type": (b"\x00\x00", reasons.MALFORMED_PACKET),
-    "flags of pingreq": (b"\xc1\x00", reasons.MALFORMED_PACKET),
-    "five bytes of length": (b"\x30\xff\xff\xff\xff\x01", reasons.MALFORMED_PACKET),
-    "length not shortest": (b"\x30\x85\x00\x00\x01aab", reasons.MALFORMED_PACKET),
-    "too large": (b"\x30\xff\xff\xff\x7f", reasons.PACKET_TOO_LARGE),
-    "qos 3": (b"\x36\x07\x00\x01a\x00\x01\x00x", reasons.MALFORMED_PACKET),
-    "wildcard topic": (b"\x30\x05\x00\x01#\x00x", reasons.TOPIC_NAME_INVALID),
-    "broken utf-8": (b"\x30\x05\x00\x01\xff\x00x", reasons.MALFORMED_PACKET),
-    "null in topic": (b"\x30\x05\x00\x01\x00\x00x", reasons.MALFORMED_PACKET),
-    "packet of the server": (b"\x20\x03\x00\x00\x00", reasons.PROTOCOL_ERROR),
-    "auth without a method": (b"\xf0\x02\x18\x00", reasons.PROTOCOL_ERROR),
-    "unknown alias": (b"\x30\x06\x00\x00\x03\x23\x00\x01", reasons.PROTOCOL_ERROR),
-    "alias over the maximum": (b"\x30\x07\x00\x01a\x03\x23\xff\xff", reasons.TOPIC_ALIAS_INVALID),
-    "subscribe without filters": (b"\x82\x03\x00\x01\x00", reasons.PROTOCOL_ERROR),
-    "bad filter": (b"\x82\x07\x00\x01\x00\x00\x01+\x03", reasons.PROTOCOL_ERROR),
-    "filter a#": (b"\x82\x08\x00\x01\x00\x00\x02a#\x00", reasons.TOPIC_FILTER_INVALID),
-    "shared without a filter": (b"\x82\x0e\x00\x01\x00\x00\x08$share/g\x00", reasons.TOPIC_FILTER_INVALID),
-}
-
-
-@pytest.mark.parametrize("name", BAD_INPUT)
-def test_4_13_1_1_bad_input_closes_only_that_connection(name: str) -> None:
-    """[MQTT-4.13.1-1]: whole and byte by byte, DISCONNECT names the reason."""
-    data, reason = BAD_INPUT[name]
-    for step in (len(data), 1):
-        world = World()
-        bystander = world.connect("b")
-        bystander.subscribe("#")
-        client = world.connect("a")
-        for start in range(0, len(data), step):
-            client.feed(data[start : start + step])
-        assert client.disconnected() == reason
-        assert bystander.take() == []
-        bystander.publish("t", b"x")
-        assert bystander.payloads() == [b"x"]
-
-
-@pytest.mark.parametrize("name", BAD_INPUT)
-def test_4_8_0_1_bad_input_closes_3_1_1_without_a_word(name: str) -> None:
-    """[MQTT-4.8.0-1 of 3.1.1]: there is no DISCONNECT from the server."""
-    world = World()
-    client = world.connect("a", MQTT311)
-    data = BAD_INPUT[name][0]
-    client.feed(data if name not in MEANS_SOMETHING_ELSE else b"\x00\x00")
-    assert client.closed
-    assert client.take() == []
-
-
-# Without properties these bytes are well-formed in 3.1.1.
-MEANS_SOMETHING_ELSE = {"unknown alias", "alias over the maximum", "qos 3"}
-
-
-def test_3_14_4_1_nothing_follows_a_disconnect() -> None:
-    """[MQTT-3.14.4-1]"""
-    world = World()
-    client = world.connect("a")
-    client.subscribe("t")
-    publisher = world.connect("p")
-    client.reading = False
-    client.feed(b"\x00\x00")
-    publisher.publish("t", b"x")
-    publisher.publish("t", b"x", 1)
-    client.reading = True
-    client.collect()
-    assert [type(packet) for packet in client.take()] == [Disconnect]
-
-
-def test_1_5_5_1_packets_split_at_every_byte() -> None:
-    """Section 1.5.5: any cut of the stream gives the same packets."""
-    stream = b"".join(
-        encode(packet, MQTT5)
-        for packet in (
-            Connect("a"),
-            Subscribe(1, [Subscription("t", 0)]),
-            Publish("t", b"x" * 200),
-            Publish("t", b"y", 1, packet_id=2),
-            Pingreq(),
-            Publish("t", b"z"),
-        )
-    )
-    expected = _answers(stream, len(stream))
-    for cut in range(1, len(stream)):
-        assert _answers(stream, cut) == expected
-    world = World(journal=False)
-    client = world.client()
-    for index in range(len(stream)):
-        client.feed(stream[index : index + 1])
-    assert client.raw == expected
-
-
-def _answers(stream: bytes, cut: int) -> bytes:
-    client = Client(World(journal=False), Peer("10.0.0.1:5", True))
-    client.feed(stream[:cut])
-    client.feed(stream[cut:])
-    return client.raw
-
-
-def test_large_packets_come_in_many_pieces() -> None:
-    world = World()
-    client = world.connect("a")
-    client.subscribe("t")
-    payload = bytes(range(256)) * 2000
-    data = encode(Publish("t", payload), MQTT5) + encode(Pingreq(), MQTT5)
-    for start in range(0, len(data), 60_001):
-        client.feed(data[start : start + 60_001])
-    publish, ping = client.take()
-    assert isinstance(publish, Publish)
-    assert publish.payload == payload
-    assert isinstance(ping, Pingresp)

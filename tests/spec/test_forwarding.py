@@ -6,8 +6,7 @@ import pytest
 
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, Pingreq, Publish, Subscription
-from tests.spec.test_connecting import Lists
-from tests.spec.world import VERSIONS, Client, World, bits
+from tests.spec.world import VERSIONS, Client, Lists, World, bits
 
 
 class Scene:

@@ -8,8 +8,7 @@ from metromq.protocol.wire.packets import (
     Ack,
     Subscription,
 )
-from tests.spec.test_connecting import Lists
-from tests.spec.world import VERSIONS, World
+from tests.spec.world import VERSIONS, Lists, World
 
 
 @pytest.mark.parametrize("journal", [True, False])

@@ -11,8 +11,7 @@ from metromq.protocol.wire.packets import (
     Subscribe,
     Subscription,
 )
-from tests.spec.test_connecting import Lists
-from tests.spec.world import Client, World, bits
+from tests.spec.world import Client, Lists, World, bits
 
 
 def _group(world: World, *names: str, qos: int = 1, expiry: int = 0) -> list[Client]:
@@ -24,8 +23,8 @@ def _group(world: World, *names: str, qos: int = 1, expiry: int = 0) -> list[Cli
 
 @pytest.mark.parametrize("journal", [True, False])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_4_8_2_4_one_member_gets_each_message(qos: int, journal: bool) -> None:
-    """[MQTT-4.8.2-4]: other groups and plain subscriptions get their own copy; the work is spread."""
+def test_4_8_2_one_member_gets_each_message(qos: int, journal: bool) -> None:
+    """Section 4.8.2: other groups and plain subscriptions get their own copy; the work is spread."""
     world = World(journal=journal)
     members = _group(world, "a", "b", "c", qos=2)
     other, plain = world.connect("o"), world.connect("x")
@@ -71,8 +70,8 @@ def test_4_8_2_offline_members() -> None:
     assert sorted(kept) == [b"4", b"5"]
 
 
-def test_4_8_2_5_a_member_that_leaves_gets_the_rest_when_it_is_back() -> None:
-    """[MQTT-4.8.2-5]: a delivery of QoS 2 that began is finished with the same member."""
+def test_4_8_2_4_a_member_that_leaves_gets_the_rest_when_it_is_back() -> None:
+    """[MQTT-4.8.2-4]: a delivery of QoS 2 that began is finished with the same member."""
     world = World()
     first, second = _group(world, "a", "b", qos=2, expiry=100)
     publisher = world.connect("p")
@@ -87,6 +86,29 @@ def test_4_8_2_5_a_member_that_leaves_gets_the_rest_when_it_is_back() -> None:
     _, again = back.take()
     assert isinstance(again, Publish)
     assert (again.payload, again.dup, again.packet_id) == (b"1", True, message.packet_id)
+
+
+def test_4_8_2_5_no_other_member_gets_what_a_session_took_with_it() -> None:
+    """[MQTT-4.8.2-5]: QoS 2 that was sent to a session that ends goes to nobody else."""
+    world = World()
+    members = _group(world, "a", "b", qos=2)
+    world.connect("p").deliver("t/x", b"1", 2)
+    chosen = next(member for member in members if member.inbox)
+    chosen.drop()
+    assert all(member.messages() == [] for member in members if member is not chosen)
+
+
+def test_4_8_2_3_each_member_has_its_own_qos() -> None:
+    """[MQTT-4.8.2-3]"""
+    world = World()
+    members = [world.connect(name) for name in "abc"]
+    for qos, member in enumerate(members):
+        assert member.subscribe("$share/g/t", qos=qos) == [qos]
+    publisher = world.connect("p")
+    for _ in range(6):
+        publisher.deliver("t", b"", 2)
+    for qos, member in enumerate(members):
+        assert {message.qos for message in member.messages()} == {qos}
 
 
 def test_4_8_2_6_a_refusal_is_not_offered_to_another_member() -> None:

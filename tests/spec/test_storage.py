@@ -2,6 +2,8 @@
 
 import pytest
 
+from metromq.protocol.session.routes import RouteTarget
+from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode
@@ -114,6 +116,51 @@ def test_queued_bytes_have_a_limit_that_counts_the_journal() -> None:
         publisher.deliver("t", bytes([number]) * 800, 1)
     _, messages = _resume(world, "s")
     assert len(messages) == 10
+
+
+@pytest.mark.parametrize("memory_entries", [1, 2, 3, 4, 1000])
+@pytest.mark.parametrize("crash", [False, True])
+def test_several_copies_of_one_message_wait_together(memory_entries: int, crash: bool) -> None:
+    """A session in two groups and with a plain subscription gets three copies, wherever they waited."""
+    world = World(Settings(memory_entries=memory_entries))
+    client = world.connect("s", expiry=1000)
+    client.subscribe("$share/g/t", "$share/h/t", "t", qos=1)
+    client.drop()
+    publisher = world.connect("p")
+    for number in range(5):
+        publisher.deliver("t", b"%d" % number, 1)
+    if crash:
+        world.crash()
+    client, first = _resume(world, "s", receive_maximum=2)
+    assert [m.payload for m in _drain(client, first)] == [b"%d" % (number // 3) for number in range(15)]
+    session = world.hub.sessions["s"]
+    assert (session.waiting(), session.queued_bytes, session.spilled_bytes) == (0, 0, 0)
+
+
+def test_more_receivers_and_identifiers_than_a_record_holds() -> None:
+    """Records count receivers in two bytes and identifiers in one; nobody may be left out for that."""
+    world = World()
+    client = world.connect("many", expiry=1000)
+    for number in range(1, 301):
+        client.subscribe("t/" + "/".join("+" if number >> bit & 1 else str(bit) for bit in range(9)), identifier=number)
+    topic = "t/" + "/".join(str(bit) for bit in range(9))
+    publisher = world.connect("p")
+    publisher.deliver(topic, b"x", 0)
+    (message,) = client.messages()
+    assert sorted(message.identifiers) == list(range(1, 301))
+    client.subscribe("t/#", qos=1)
+    publisher.deliver(topic, b"y", 1)
+    assert client.payloads() == [b"y"]
+    sessions = 70_000
+    route = world.hub.routes.find(b"u")
+    for number in range(sessions):
+        session = Session(1000 + number, f"s{number}")
+        session.durable = True
+        target = RouteTarget(session)
+        target.qos = 1
+        route.targets.append(target)
+    publisher.deliver("u", b"z", 1)
+    assert sum(len(target.session.queue) for target in route.targets) == sessions
 
 
 def test_qos_0_is_not_kept_for_the_absent() -> None:

@@ -17,8 +17,7 @@ from metromq.protocol.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
-from tests.spec.test_connecting import Lists
-from tests.spec.world import VERSIONS, World, bits
+from tests.spec.world import VERSIONS, Lists, World, bits
 
 # --- SUBSCRIBE ----------------------------------------------------------------------------------------------------
 

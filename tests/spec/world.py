@@ -9,6 +9,7 @@ from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
+from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.decode import Framer, decode
 from metromq.protocol.wire.encode import encode
@@ -364,3 +365,26 @@ def bits(**values: object) -> Properties:
     for name, value in values.items():
         setattr(properties, name, value)
     return properties
+
+
+class Lists(Access):
+    """Nobody publishes below `closed/` or reads below `hidden/`."""
+
+    def unrestricted(self, session: Session) -> bool:
+        return False
+
+    def may_publish(self, session: Session, topic: str) -> bool:
+        return not topic.startswith("closed/")
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        return not topic.startswith("hidden/")
+
+    def may_subscribe(self, session: Session, filter: str) -> bool:
+        return not filter.startswith("hidden/")
+
+
+def pair(world: World, qos: int, version: int = MQTT5, publisher_version: int = MQTT5) -> tuple[Client, Client]:
+    """A subscriber of `t/#` and a publisher."""
+    subscriber = world.connect("s", version)
+    subscriber.subscribe("t/#", qos=qos)
+    return subscriber, world.connect("p", publisher_version)

@@ -45,6 +45,7 @@ class Role:
 @click.option("--data", type=click.Path(path_type=Path), help="Directory of the journal; in a city, NAME below it.")
 @click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
 @click.option("--metrics", metavar="HOST:PORT", help="Opens /metrics, /healthz and /status there.")
+@click.option("--record", metavar="LAKE", help="Record QoS 1 and 2 messages, and telemetry, into this lake.")
 @click.option("--accept-damage", is_flag=True, help="Start although part of the journal is damaged and lost.")
 @click.option("--city", "city_name", metavar="CITY", help="Join a city: its TOML file, or a preset's name.")
 @click.option("--name", help="Which of the city's brokers this is.")
@@ -58,6 +59,7 @@ def command(
     data: Path | None,
     durability: str | None,
     metrics: str | None,
+    record: str | None,
     accept_damage: bool,
     city_name: str | None,
     name: str | None,
@@ -73,13 +75,18 @@ def command(
         data = None
     elif name is not None or peers:
         raise UsageError("--name and --peer belong to --city")
-    config = with_options(config, listen, data, durability, metrics)
+    config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
     uvloop.run(run(config, accept_damage, role, until_eof))
 
 
 def with_options(
-    config: Config, listen: tuple[str, ...], data: Path | None, durability: str | None, metrics: str | None
+    config: Config,
+    listen: tuple[str, ...],
+    data: Path | None,
+    durability: str | None,
+    metrics: str | None,
+    record: str | None = None,
 ) -> Config:
     changes: dict[str, object] = {}
     if listen:
@@ -91,6 +98,8 @@ def with_options(
     if metrics is not None:
         door = parse_listener(metrics)
         changes["metrics"] = dataclasses.replace(config.metrics, host=door.host, port=door.port)
+    if record is not None:
+        changes["recorder"] = dataclasses.replace(config.recorder, lake=str(Path(record).absolute()))
     config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
     validate(config)
     return config

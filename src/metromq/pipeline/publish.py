@@ -40,7 +40,7 @@ class Sink:
     def check(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         if not {"topic", "payload"} <= set(columns) or not set(columns) <= _COLUMNS:
             raise UsageError(
-                f"rows to publish have the columns topic and payload, and may have qos and retain; not {', '.join(columns)}"
+                f"rows to publish need topic and payload, and may have qos and retain; not {', '.join(columns)}"
             )
         return columns
 

@@ -78,7 +78,11 @@ class Delivery:
         self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
         cost = len(message.payload) + ENTRY_BYTES
-        if self.log is not None and message.offset >= 0 and (session.spilled or self._page_full(session)):
+        if (
+            self.log is not None
+            and message.offset >= 0
+            and (session.spilled or self._must_spill(session, message.offset))
+        ):
             if not session.spilled:
                 session.spill_offset = message.offset
                 session.spill_sequence = session.sequence
@@ -109,6 +113,10 @@ class Delivery:
             self.enqueue(session, message, 1, ())
             self.pump(session)
 
+    def _must_spill(self, session: Session, offset: int) -> bool:
+        """Copies of one message (through several shares) stay together: a page begins with a new message."""
+        return self._page_full(session) and (not session.queue or session.queue.last().offset != offset)
+
     def _page_full(self, session: Session) -> bool:
         """Whether the session holds as much in memory as it may; the rest waits in the journal."""
         settings = self.settings
@@ -122,28 +130,36 @@ class Delivery:
             if kind != records.MESSAGE:
                 continue
             record = records.decode_message(body, offset)
+            found = False
             for target in record.targets:
-                if target.session == session.number:
+                if target.session != session.number:
+                    continue
+                if not found:
+                    found = True
                     session.spill_offset = offset
                     if least <= 0 and self._page_full(session):
                         return
-                    least -= 1
-                    session.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
-                    session.spill_sequence += 1
-                    packet_id = packet_id_of(session.spill_sequence)
-                    entry = Entry(offset, target.flags, target.identifiers, packet_id, record.message, target.note)
-                    if session.doubtful:
-                        session.doubtful -= 1
-                        entry.dup = True
-                    session.queue.append(entry)
-                    cost = len(record.message.payload) + ENTRY_BYTES
-                    session.queued_bytes += cost
-                    session.spilled -= 1
-                    session.spilled_bytes -= cost
-                    break
+                least -= 1
+                self._unspill(session, record.message, target)
+            if found:
+                session.spill_offset = offset + 1  # the scan may end before the last: what is not flushed is not seen
             if not session.spilled:
                 session.spilled_bytes = 0
                 return
+
+    def _unspill(self, session: Session, message: Message, target: records.Target) -> None:
+        """One entry from the journal to the end of the queue."""
+        session.spill_sequence += 1
+        packet_id = packet_id_of(session.spill_sequence)
+        entry = Entry(message.offset, target.flags, target.identifiers, packet_id, message, target.note)
+        if session.doubtful:
+            session.doubtful -= 1
+            entry.dup = True
+        session.queue.append(entry)
+        cost = len(message.payload) + ENTRY_BYTES
+        session.queued_bytes += cost
+        session.spilled -= 1
+        session.spilled_bytes -= cost
 
     def pump(self, session: Session) -> None:
         """Sends what the client's window [MQTT-3.3.4-9] and the network have room for, in order [MQTT-4.6.0-6]."""

@@ -231,7 +231,7 @@ class Incoming(Handshake):
         elif ack.kind == PUBREC:
             if entry is not None and entry.flags & 3 != 2:
                 raise ProtocolViolation("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
-            if ack.reason_code >= 0x80:  # [MQTT-4.3.3-4]: no PUBREL, the message is done
+            if ack.reason_code >= 0x80:  # [MQTT-4.4.0-2]: no PUBREL, the message is done
                 hub.acknowledged(session, ack.packet_id)
             elif not hub.received(session, ack.packet_id):
                 self.write(encode_ack(PUBREL, ack.packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self.version))

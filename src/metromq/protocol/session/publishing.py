@@ -312,6 +312,11 @@ class Publishing(Commitment):
     ) -> None:
         """Writes the message down with everyone who must get it, and queues it for them."""
         log = self.log
+        if len(queued) + len(copies) > records.MAX_TARGETS:
+            rest = _again(message)
+            self.deliver12(message, queued[: records.MAX_TARGETS // 2], copies, publisher, packet_id)
+            self.deliver12(rest, queued[records.MAX_TARGETS // 2 :], [], None, 0)
+            return
         if log is not None:
             targets: list[Target] = []
             for target in queued:
@@ -336,6 +341,16 @@ class Publishing(Commitment):
                 self.pump(session)
         else:
             self.pending.append(Pending(self.position, message.offset, sessions, None))
+
+
+def _again(message: Message) -> Message:
+    """The same message for receivers that its own record has no place for."""
+    copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
+    copy.expires_at_us = message.expires_at_us
+    copy.time_us = message.time_us
+    copy.publisher = message.publisher
+    copy.kind = KIND_REPLAY
+    return copy
 
 
 def _flags(message: Message, target: RouteTarget) -> int:

@@ -23,6 +23,9 @@ ACKNOWLEDGED_THROUGH: Final = 12  # the peer has everything up to the offset
 LINK: Final = 10  # state of a link between brokers
 CONTROL: Final = 11  # state of the federation (membership, topic table)
 
+MAX_TARGETS: Final = 65_535  # of one record; more of them take more records
+MAX_IDENTIFIERS: Final = 255  # of one target; more matching subscriptions with identifiers than that are not written
+
 _NOTE: Final = 0x80  # a target's flag: a note follows
 
 _HEAD: Final = struct.Struct("<QBQIHHHHI")
@@ -75,8 +78,9 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
     ]
     for target in targets:
         note = target.note
-        parts.append(_TARGET.pack(target.session, target.flags | (_NOTE if note else 0), len(target.identifiers)))
-        for identifier in target.identifiers:
+        identifiers = target.identifiers[:MAX_IDENTIFIERS]
+        parts.append(_TARGET.pack(target.session, target.flags | (_NOTE if note else 0), len(identifiers)))
+        for identifier in identifiers:
             parts.append(_U32.pack(identifier))
         if note:
             parts.append(_U32.pack(len(note)))

@@ -2,7 +2,7 @@
 
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer, Unpacker
-from metromq.protocol.session.records import decode_message, encode_message
+from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
 from metromq.protocol.session.session import Entry, Grant, Session
 from metromq.protocol.wire.packets import Will
 
@@ -80,8 +80,9 @@ def pack_state(session: Session) -> bytes:
     packer.u32(len(entries))
     for entry in entries:
         packer.i64(entry.offset).u8(entry.flags).u8(entry.state).u8(1 if entry.dup else 0).u16(entry.packet_id)
-        packer.u8(len(entry.identifiers))
-        for identifier in entry.identifiers:
+        identifiers = entry.identifiers[:MAX_IDENTIFIERS]
+        packer.u8(len(identifiers))
+        for identifier in identifiers:
             packer.u32(identifier)
         packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
         packer.blob(entry.note)
