@@ -198,5 +198,14 @@ def no_plan(arrays: Arrays, shortage: str, seconds: float, method: str) -> Plan:
     """The answer when nothing fits; prices are NaN, and `shortage` says why."""
     nothing = float("nan")
     return Plan(
-        Placement({}, {}), nothing, nothing, nothing, nothing, {}, "infeasible", seconds, shortage=shortage, method=method
+        Placement({}, {}),
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        {},
+        "infeasible",
+        seconds,
+        shortage=shortage,
+        method=method,
     )

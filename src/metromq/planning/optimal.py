@@ -6,13 +6,15 @@ import highspy
 import numpy as np
 
 from metromq.planning import programs
-from metromq.planning.arrays import Arrays, Bools, Ints, make_plan, no_plan, price
-from metromq.planning.baselines import greedy_places, simple_bound
-from metromq.planning.model import Clock, Limits, Plan
+from metromq.planning.anneal import anneal
+from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, price
+from metromq.planning.baselines import simple_bound
+from metromq.planning.model import Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation, Program
-from metromq.planning.search import Search, repaired
+from metromq.planning.starts import warm_start
 
-FLOW_FROM_DEVICES = 8  # from here on links are so much fewer than pairs of devices that the flow form is faster
+SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
+SEED = 1  # of that annealing: the same problem gets the same plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,21 @@ class Solved:
     impossible: bool
 
 
-def optimal(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
+def optimal(arrays: Arrays, limits: Limits, clock: Clock, watch: Watch = nobody) -> Plan:
     """The tight program, warm-started from greedy and local search."""
     started = clock()
-    start = warm_start(arrays, clock, started + limits.seconds / 4)
-    use_flow = len(arrays.capacity) >= FLOW_FROM_DEVICES and programs.links_carry_hops(arrays)
-    form = programs.flow if use_flow else programs.tight
-    return _solve(arrays, form, start, limits, clock, started, "optimal")
+    start = warm_start(arrays, clock, started + limits.seconds / 10)
+    if start is not None and arrays.count:
+        start = anneal(arrays, start, SWEEPS, np.random.default_rng(SEED), clock, started + limits.seconds / 4)
+        watch("proving", price(arrays, start).objective, None)
+    return _solve(arrays, tight_form(arrays), start, limits, clock, started, "optimal", watch)
+
+
+def tight_form(arrays: Arrays) -> Formulation:
+    """Transports as flows where the links are few, by pairs of devices where they are many or hops are not paths."""
+    arcs = int((arrays.hops == 1).sum())
+    few = 2 * arcs < len(arrays.capacity) ** 2
+    return programs.flow if few and programs.links_carry_hops(arrays) else programs.tight
 
 
 def optimal_paper(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
@@ -39,22 +49,24 @@ def optimal_paper(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
     return _solve(arrays, programs.paper, None, limits, clock, clock(), "optimal-paper")
 
 
-def warm_start(arrays: Arrays, clock: Clock, deadline: float) -> Ints | None:
-    """Greedy, or the present placement when moves are limited, repaired if need be, then improved step by step."""
-    if arrays.goal.max_moves is not None:
-        first: Ints | None = arrays.present
-    else:
-        first, _ = greedy_places(arrays)
-    first = repaired(arrays, first) if first is not None else None
-    if first is None:
-        return None
-    search = Search(arrays, first)
-    search.descend(clock, deadline)
-    return search.where if price(arrays, search.where).fits else None
+def fits_at_all(arrays: Arrays, limits: Limits, clock: Clock) -> bool:
+    """Whether any placement fits, by repairing greedy's or, where that gets stuck, by a program without prices."""
+    if warm_start(arrays, clock, clock()) is not None:
+        return True
+    builder, place = programs.assignment(arrays, np.ones(arrays.linear.shape, dtype=np.bool_), overflow=True)
+    solved = solve_program(builder.build(place), None, limits)
+    return solved.where is not None and price(arrays, solved.where).fits
 
 
 def _solve(
-    arrays: Arrays, form: Formulation, start: Ints | None, limits: Limits, clock: Clock, started: float, method: str
+    arrays: Arrays,
+    form: Formulation,
+    start: Ints | None,
+    limits: Limits,
+    clock: Clock,
+    started: float,
+    method: str,
+    watch: Watch = nobody,
 ) -> Plan:
     if not arrays.count:
         return make_plan(arrays, np.zeros(0, dtype=np.int64), 0.0, "optimal", clock() - started, method)
@@ -62,7 +74,7 @@ def _solve(
     if not allowed.any(axis=1).all() or arrays.load.sum() > arrays.capacity.sum():
         return no_plan(arrays, shortage(arrays, limits, clock), clock() - started, method)
     left = max(limits.seconds - (clock() - started), 0.01)
-    solved = solve_program(form(arrays, allowed), start, Limits(left, limits.gap))
+    solved = solve_program(form(arrays, allowed), start, Limits(left, limits.gap), watch)
     seconds = clock() - started
     if solved.impossible:
         return no_plan(arrays, shortage(arrays, limits, clock), seconds, method)
@@ -76,9 +88,15 @@ def _solve(
     return make_plan(arrays, where, bound, "optimal" if solved.proven else "time-limit", seconds, method)
 
 
-def solve_program(program: Program, start: Ints | None, limits: Limits) -> Solved:
+def solve_program(program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody) -> Solved:
     """Runs HiGHS on one thread."""
     highs = _loaded(program, limits)
+    if watch is not nobody:
+        highs.cbMipInterrupt.subscribe(
+            lambda event: watch(
+                "proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound)
+            )
+        )
     if start is not None:
         _give_start(highs, program, start)
     highs.run()
@@ -93,6 +111,10 @@ def solve_program(program: Program, start: Ints | None, limits: Limits) -> Solve
     return Solved(where, bound, status == highspy.HighsModelStatus.kOptimal, False)
 
 
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
 def _loaded(program: Program, limits: Limits) -> highspy.Highs:
     highs = highspy.Highs()
     for option, value in (
@@ -101,6 +123,8 @@ def _loaded(program: Program, limits: Limits) -> highspy.Highs:
         ("time_limit", float(limits.seconds)),
         ("mip_rel_gap", float(limits.gap)),
         ("mip_abs_gap", 1e-9),
+        ("mip_heuristic_effort", 0.0),  # the start is better than what HiGHS would look for
+        ("mip_allow_restart", False),
     ):
         highs.setOptionValue(option, value)
     lp = highspy.HighsLp()

@@ -209,4 +209,16 @@ def links_carry_hops(arrays: Arrays) -> bool:
     return bool((reached == arrays.hops).all())
 
 
+def flow_columns(arrays: Arrays) -> int:
+    """How many columns the smaller of the two tight programs has, to know before building it."""
+    width = len(arrays.capacity)
+    arcs = int((arrays.hops == 1).sum()) if links_carry_hops(arrays) else width * width
+    return arrays.count * width + len(arrays.pair_price) * min(arcs, width * width)
+
+
+def paper_columns(arrays: Arrays) -> int:
+    topics, width = len(arrays.problem.topics), len(arrays.capacity)
+    return arrays.count * width + topics * (arrays.count - topics) * width * width
+
+
 Formulation = Callable[[Arrays, Bools], Program]
