@@ -1,5 +1,7 @@
 """How a city's status looks to people."""
 
+from typing import Literal
+
 from rich.table import Table
 
 from metromq.federation.status import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
@@ -13,16 +15,16 @@ COLUMNS = (
     ("broker", 0, False),
     ("listen", 0, False),
     ("area", 0, False),
-    ("site", 110, False),
+    ("site", 130, False),
     ("pid", 0, True),
     ("state", 0, False),
     ("serves", 0, False),
     ("links", 0, True),
     ("clients", 0, True),
-    ("subs", 100, True),
+    ("subs", 112, True),
     ("in/s", 0, True),
     ("out/s", 0, True),
-    ("backlog", 100, True),
+    ("backlog", 112, True),
 )
 
 
@@ -34,7 +36,9 @@ def brokers_table(status: CityStatus, width: int) -> Table:
     )
     shown = [number for number, (_, least, _) in enumerate(COLUMNS) if width >= least]
     for name, _, is_number in (COLUMNS[number] for number in shown):
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=name != "serves", overflow="fold")
+        least = 9 if name == "serves" and any(not area.home for b in status.brokers for area in b.areas) else None
+        side: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(name, justify=side, no_wrap=name != "serves", overflow="fold", min_width=least)
     for broker in status.brokers:
         row = _broker_row(broker)
         table.add_row(*(row[number] for number in shown))
