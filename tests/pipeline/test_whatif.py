@@ -264,9 +264,9 @@ def simulated(city: City, use: Use) -> SimCity:
             sim.brokers[broker].subscribe(client, topic, 1)
     sim.run(1.0)
     before = {name: broker.counters.subscriptions_in for name, broker in sim.brokers.items()}
-    for broker in sim.brokers.values():
-        broker.reset_counters()
-        broker.counters.subscriptions_in = before[broker.name]
+    for node in sim.brokers.values():
+        node.reset_counters()
+        node.counters.subscriptions_in = before[node.name]
     for (topic, site), (published, _) in sorted(use.items()):
         for number in range(published):
             sim.brokers[city.names[site]].publish(f"pub/{topic}/{site}", topic, str(number), 1, False)
