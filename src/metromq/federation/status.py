@@ -14,7 +14,7 @@ UNREACHABLE: Final = "unreachable"  # its process lives, or peers hear it, but i
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """The durable stream to one peer, and what comes back over the peer's own."""
+    """The durable stream to one peer, and what comes back over the peer's own; control frames are not counted."""
 
     peer: str
     state: str

@@ -293,10 +293,11 @@ class CityHost(Federation):
             logs.warning("the peer started with a new journal", peer=peer)
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
-        self.received_bytes[peer] += len(payload)
         if topic == CONTROL_TOPIC:
             self.run(self.node.frame(peer, payload, self._now_us()))
-        elif topic == BATCH_TOPIC:
+            return
+        self.received_bytes[peer] += len(payload)
+        if topic == BATCH_TOPIC:
             self._batch(peer, payload, waiter)
         elif topic == RUN_TOPIC:
             self._run(peer, payload)

@@ -142,7 +142,7 @@ class Link(Flusher):
         self.fleeting: list[LinkMessage] = []
         self.runs: list[tuple[bytes, int]] = []
         self.sent_messages = 0
-        self.sent_bytes = 0
+        self.sent_bytes = 0  # of messages; greetings and announcements are not counted
         self._delays = [0] * DELAY_BUCKETS
         self.problem = ""
         self._secret = secret
@@ -242,7 +242,6 @@ class Link(Flusher):
         """A control frame, behind everything that was sent before it."""
         if self.up and self._core is not None:
             self.flush()
-            self.sent_bytes += len(data)
             self._do(self._core.publish(Publish(CONTROL_TOPIC, data), asyncio.get_running_loop().time())[1])
 
     def take_delays(self) -> tuple[int, ...]:
