@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-
 from bench import between
 from bench.federation import Part, Row, Target, main, rows, write
+
 from metromq.errors import UsageError
 
 
