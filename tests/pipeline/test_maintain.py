@@ -26,8 +26,8 @@ def take(spark: SparkSession, lake: Lake, landing: Landing) -> None:
 
 
 def test_check_names_every_hole(spark: SparkSession, lake: Lake, landing: Landing) -> None:
-    for first in (10, 30, 40):
-        land(landing, "b1", first, 10)
+    for start in (10, 30, 40):
+        land(landing, "b1", start, 10)
     land(landing, "b2", 0, 5)
     take(spark, lake, landing)
     land(landing, "b1", 50, 10)

@@ -5,10 +5,12 @@ import threading
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from metromq.broker.journal import Journal
+from metromq.errors import UsageError
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.recorder import Landed, Recorder, durable_position, sync_segments
+from metromq.pipeline.recorder import Landed, Recorder, durable_position, recorder_lock, sync_segments
 from metromq.pipeline.spool import spool_window, spooled
 from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
@@ -118,4 +120,23 @@ def test_segments_are_synced_from_the_one_that_holds_the_offset(tmp_path: Path) 
     fill(journal, 100)
     sync_segments(tmp_path / "journal", 50)
     sync_segments(tmp_path / "journal", 0)
+    journal.close()
+
+
+def test_one_recorder_at_a_time(tmp_path: Path) -> None:
+    stop, told = threading.Event(), threading.Event()
+    told.set()
+    with recorder_lock(tmp_path, stop):
+        with pytest.raises(UsageError, match="another recorder"), recorder_lock(tmp_path, told):
+            raise AssertionError("two at a time")
+        waiting = threading.Thread(target=lambda: recorder_lock(tmp_path, stop).__enter__())
+        waiting.start()
+    waiting.join(60)  # it gets its turn
+    assert not waiting.is_alive()
+
+
+def test_a_recorder_ends_with_its_parent(tmp_path: Path, landing: Landing) -> None:
+    journal = journal_of(tmp_path / "journal", 4)
+    Recorder("b1", tmp_path / "journal", landing).run(threading.Event(), 0.001, parent=-1)
+    assert landed_offsets(landing) == list(range(4))
     journal.close()

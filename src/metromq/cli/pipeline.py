@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from metromq.pipeline.ingest import Taken
+    from metromq.pipeline.whatif import ChoiceCost, SiteCost
 
 DEFAULT_LAKE = Path("metromq-lake")
+_NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 lake_option = click.option(
@@ -34,6 +37,7 @@ master_option = click.option(
     "--master", default="local[*]", show_default=True, help="Spark master, for example spark://host:7077."
 )
 memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of Spark's driver.")
+conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 
 
 @click.group("pipeline")
@@ -79,9 +83,18 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 )
 @master_option
 @memory_option
+@conf_option
 @json_option
 def run_command(
-    lake: Path, landing: str | None, once: bool, refresh: float, max_rows: int, master: str, memory: str, as_json: bool
+    lake: Path,
+    landing: str | None,
+    once: bool,
+    refresh: float,
+    max_rows: int,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
     from metromq.pipeline.jobs import RunOptions, run
@@ -101,10 +114,58 @@ def run_command(
         else:
             click.echo(f"{datetime.now(UTC):%H:%M:%S} took in {taken.messages} messages", err=True)
 
-    with stop_on_signals() as stop, spark_session(master, memory) as spark:
+    with stop_on_signals() as stop, spark_session(master, memory, conf) as spark:
         run(spark, Lake(lake), options, report, stop)
     if not as_json:
         show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
+
+
+@command.command("what-if")
+@lake_option
+@click.option("--routing", default="", metavar="A,B,C", help="Choices to compare; all of them unless given.")
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="A recorded day; the newest unless given.")
+@click.option("--city", "city_name", metavar="CITY", help="TOML file or preset: its areas, sites and central broker.")
+@master_option
+@memory_option
+@conf_option
+@json_option
+def what_if_command(
+    lake: Path,
+    routing: str,
+    day: datetime | None,
+    city_name: str | None,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Count what a recorded day would have cost with each routing choice and delegation policy."""
+    from metromq.control.places import city_named
+    from metromq.pipeline.counting import CHOICES
+    from metromq.pipeline.maintain import lake_or_usage_error
+    from metromq.pipeline.whatif import what_if
+
+    store = lake_or_usage_error(lake)
+    city = city_named(city_name, os.environ) if city_name else None
+    choices = [name.strip() for name in routing.split(",") if name.strip()] or list(CHOICES)
+    with spark_session(master, memory, conf) as spark:
+        costs = what_if(spark, store, choices, day.date() if day else None, city)
+    if as_json:
+        click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
+        return
+    columns = ["choice", "between sites", "per broker", "at most", "cloud", "table bytes", "at most"]
+    show(columns, [_what_if_row(cost) for cost in costs])
+
+
+def _what_if_row(cost: "ChoiceCost") -> list[Any]:
+    def messages(site: "SiteCost") -> float:
+        return site.messages_in + site.messages_out
+
+    def size(site: "SiteCost") -> float:
+        return site.table_bytes
+
+    numbers = (cost.mean(messages), cost.most(messages), messages(cost.cloud), cost.mean(size), cost.most(size))
+    return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
 
 
 @command.command("check")
@@ -167,24 +228,30 @@ def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: in
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Most rows to print.")
 @master_option
 @memory_option
+@conf_option
 @json_option
-def sql_command(query: str, lake: Path, limit: int, master: str, memory: str, as_json: bool) -> None:
+def sql_command(
+    query: str, lake: Path, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
+) -> None:
     """Ask the tables: metromq pipeline sql "SELECT topic, count(*) FROM messages GROUP BY topic"."""
     from metromq.pipeline.maintain import ask, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
-    with spark_session(master, memory) as spark:
+    with spark_session(master, memory, conf) as spark:
         frame = ask(spark, store, query)
         rows = [row.asDict() for row in frame.limit(limit).collect()]
         output(as_json, frame.columns, rows)
 
 
 @contextmanager
-def spark_session(master: str, memory: str) -> Iterator["SparkSession"]:
+def spark_session(master: str, memory: str, conf: Sequence[str]) -> Iterator["SparkSession"]:
     from metromq.pipeline import spark
 
+    wrong = [item for item in conf if "=" not in item]
+    if wrong:
+        raise UsageError(f"--conf {wrong[0]}: write KEY=VALUE")
     with Console(stderr=True).status("starting Spark"):
-        session = spark.start(master, memory)
+        session = spark.start(master, memory, settings=dict(item.split("=", 1) for item in conf))
     try:
         yield session
     finally:
@@ -228,8 +295,8 @@ def plain(value: Any) -> Any:
 def show(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        numeric = any(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        numeric = any(_NUMBER.fullmatch(str(row[index])) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text("" if value is None else str(plain(value))) for value in row))
     Console().print(table)

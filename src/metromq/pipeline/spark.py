@@ -37,8 +37,6 @@ exec "{java}" "$@"
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # the default 200 makes a micro-batch 30 s long
     "spark.sql.ansi.enabled": "true",
@@ -59,6 +57,9 @@ _SETTINGS: Final = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.cleaner.periodicGC.interval": "10min",
 }
+
+# Alone on a machine Spark needs no network; workers of a cluster must reach the driver under its own name.
+_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def find_java() -> str:
@@ -128,6 +129,7 @@ def start(
     builder = SparkSession.builder.master(master).appName(app).config("spark.driver.memory", memory)
     wanted = {
         **_SETTINGS,
+        **(_LOCAL if master.startswith("local") else {}),
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.driver.extraJavaOptions": java_options(),

@@ -6,11 +6,12 @@ from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan
 from metromq.planning.model import Clock, Plan
 
 
-def greedy_places(arrays: Arrays, sees_placed: bool = True) -> tuple[Ints, int]:
+def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]:
     """Device numbers, and the container that found no room or -1.
 
-    "Lowest power" counts what is known at that moment: the device's own power, the clients' traffic, and the traffic
-    to containers that are placed already. The paper leaves open whether the last part is seen; `sees_placed` chooses.
+    The paper's greedy places "without considering interdependencies between MQTT broker and IoT service containers":
+    it sees the device's own power and the clients' traffic. With `sees_placed` it also counts the traffic to containers
+    that are placed already, which makes better starts.
     """
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
@@ -30,10 +31,10 @@ def greedy_places(arrays: Arrays, sees_placed: bool = True) -> tuple[Ints, int]:
 
 
 def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
-    """Containers in random order, each on a uniformly drawn device of those with room."""
+    """Brokers, then services, each on a uniformly drawn device of those with room."""
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
-    for i in rng.permutation(arrays.count).tolist():
+    for i in range(arrays.count):
         room = np.flatnonzero(free >= arrays.load[i])
         if not len(room):
             return where, i

@@ -1,9 +1,15 @@
 """The placement problem and the plan as frozen data: devices, topics, services, weights, and what a planner answers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 Clock = Callable[[], float]  # seconds on any steady scale; an argument, so that planning itself reads no clock
+Watch = Callable[[str, float | None, float | None], None]  # what goes on, the best price and the best bound so far
+
+
+def nobody(what: str, price: float | None, bound: float | None) -> None:
+    """Watches nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +86,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a planner may stop (seconds of wall clock, the relative gap that counts as proven), and its seed."""
+    """When a planner may stop: seconds of wall clock, and the relative gap that counts as proven."""
 
     seconds: float = 60.0
     gap: float = 1e-4
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +130,37 @@ class Step:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The steps from one placement to another, in the order in which they can be carried out."""
-
-    steps: tuple[Step, ...] = field(default_factory=tuple)
-
-
-def steps_between(present: Placement | None, planned: Placement) -> Difference:
-    """Brokers before services, because a service that starts needs the broker of its topics."""
+def steps_between(present: Placement | None, planned: Placement) -> tuple[Step, ...]:
+    """In the order in which they can be carried out: brokers first, because a service needs those of its topics."""
     before = present or Placement({}, {})
+    parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
     steps: list[Step] = []
-    for kind, old, new in (
-        ("topic", before.topics, planned.topics),
-        ("service", before.services, planned.services),
-    ):
+    for kind, old, new in parts:
         for name, target in new.items():
             source = old.get(name, "")
             if source != target:
                 steps.append(Step("move" if source else "start", kind, name, source, target))
-    for kind, old, new in (
-        ("service", before.services, planned.services),
-        ("topic", before.topics, planned.topics),
-    ):
+    for kind, old, new in reversed(parts):
         steps.extend(Step("stop", kind, name, source, "") for name, source in old.items() if name not in new)
-    return Difference(tuple(steps))
+    return tuple(steps)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON has it; numbers of a plan that does not exist are null."""
+    numbers = {
+        name: value if value == value else None
+        for name, value in (
+            ("power_mw", plan.power_mw),
+            ("bound_mw", plan.bound_mw),
+            ("gap", plan.gap),
+            ("network_mbps", plan.network_mbps),
+        )
+    }
+    return {
+        "topics": dict(plan.placement.topics),
+        "services": dict(plan.placement.services),
+        **numbers,
+        "load": dict(plan.load),
+        "status": plan.status,
+        "seconds": plan.seconds,
+    }

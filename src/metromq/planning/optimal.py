@@ -1,79 +1,163 @@
-"""The exact planner: branch and bound over HiGHS, warm-started; a time limit still returns a plan and its gap."""
+"""The exact planner: HiGHS on one thread, warm-started, with a time limit that still returns a plan and its gap."""
 
+from dataclasses import dataclass
+
+import highspy
 import numpy as np
 
 from metromq.planning import programs
 from metromq.planning.anneal import anneal
-from metromq.planning.arrays import Arrays, Bools, Ints, make_plan, no_plan, price
-from metromq.planning.baselines import greedy_places, simple_bound
-from metromq.planning.branch import Outcome, Tree
-from metromq.planning.model import Clock, Limits, Plan
-from metromq.planning.search import repaired
-from metromq.planning.solver import solve_program
+from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, price
+from metromq.planning.baselines import simple_bound
+from metromq.planning.model import Clock, Limits, Plan, Watch, nobody
+from metromq.planning.programs import Formulation, Program
+from metromq.planning.starts import warm_start
 
-WARM_SWEEPS = 200  # of annealing before the exact search: an optimal start halves the tree, more sweeps find no better
+SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
+SEED = 1  # of that annealing: the same problem gets the same plan
 
 
-def optimal(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
-    """The tight program, warm-started from greedy, local search and a short annealing."""
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What HiGHS said: the places it found or None, its proven bound, and whether it proved there is nothing better."""
+
+    where: Ints | None
+    bound: float
+    proven: bool
+    impossible: bool
+
+
+def optimal(arrays: Arrays, limits: Limits, clock: Clock, watch: Watch = nobody) -> Plan:
+    """The tight program, warm-started from greedy and local search."""
     started = clock()
-    refusal = _refused(arrays, limits)
-    if refusal:
-        return no_plan(arrays, refusal, clock() - started, "optimal")
-    start = warm_start(arrays, limits, clock, started + limits.seconds / 4)
-    form = programs.flow if programs.links_carry_hops(arrays) else programs.tight
-    tree = Tree(arrays, form(arrays, _allowed(arrays)), start, limits)
-    found = tree.run(clock, started + limits.seconds, simple_bound(arrays))
-    return _answer(arrays, found, limits, clock, started, "optimal")
+    start = warm_start(arrays, clock, started + limits.seconds / 10)
+    if start is not None and arrays.count:
+        start = anneal(arrays, start, SWEEPS, np.random.default_rng(SEED), clock, started + limits.seconds / 4)
+        watch("proving", price(arrays, start).objective, None)
+    return _solve(arrays, tight_form(arrays), start, limits, clock, started, "optimal", watch)
+
+
+def tight_form(arrays: Arrays) -> Formulation:
+    """Transports as flows where the links are few, by pairs of devices where they are many or hops are not paths."""
+    arcs = int((arrays.hops == 1).sum())
+    few = 2 * arcs < len(arrays.capacity) ** 2
+    return programs.flow if few and programs.links_carry_hops(arrays) else programs.tight
 
 
 def optimal_paper(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
-    """The paper's own program, left to HiGHS alone and cold, as the point of comparison."""
-    started = clock()
-    refusal = _refused(arrays, limits)
-    if refusal:
-        return no_plan(arrays, refusal, clock() - started, "optimal-paper")
-    program = programs.paper(arrays, _allowed(arrays))
-    solved = solve_program(program, None, Limits(max(limits.seconds - (clock() - started), 0.01), limits.gap))
-    where = solved.where if solved.where is not None and price(arrays, solved.where).fits else None
+    """The paper's own program, cold, as a point of comparison."""
+    return _solve(arrays, programs.paper, None, limits, clock, clock(), "optimal-paper")
+
+
+def fits_at_all(arrays: Arrays, limits: Limits, clock: Clock) -> bool:
+    """Whether any placement fits, by repairing greedy's or, where that gets stuck, by a program without prices."""
+    if warm_start(arrays, clock, clock()) is not None:
+        return True
+    builder, place = programs.assignment(arrays, np.ones(arrays.linear.shape, dtype=np.bool_), overflow=True)
+    solved = solve_program(builder.build(place), None, limits)
+    return solved.where is not None and price(arrays, solved.where).fits
+
+
+def _solve(
+    arrays: Arrays,
+    form: Formulation,
+    start: Ints | None,
+    limits: Limits,
+    clock: Clock,
+    started: float,
+    method: str,
+    watch: Watch = nobody,
+) -> Plan:
+    if not arrays.count:
+        return make_plan(arrays, np.zeros(0, dtype=np.int64), 0.0, "optimal", clock() - started, method)
+    allowed = arrays.load[:, None] <= arrays.capacity[None, :]
+    if not allowed.any(axis=1).all() or arrays.load.sum() > arrays.capacity.sum():
+        return no_plan(arrays, shortage(arrays, limits, clock), clock() - started, method)
+    left = max(limits.seconds - (clock() - started), 0.01)
+    solved = solve_program(form(arrays, allowed), start, Limits(left, limits.gap), watch)
+    seconds = clock() - started
+    if solved.impossible:
+        return no_plan(arrays, shortage(arrays, limits, clock), seconds, method)
+    where = solved.where if solved.where is not None and price(arrays, solved.where).fits else start
+    if where is None:
+        text = f"no placement was found in {limits.seconds:g} s, nor proven impossible; give more time"
+        return no_plan(arrays, text, seconds, method)
+    if start is not None and price(arrays, start).objective < price(arrays, where).objective:
+        where = start
     bound = max(solved.bound, simple_bound(arrays))
-    found = Outcome(where, bound, solved.proven or solved.impossible, 0)
-    return _answer(arrays, found, limits, clock, started, "optimal-paper")
+    return make_plan(arrays, where, bound, "optimal" if solved.proven else "time-limit", seconds, method)
 
 
-def _allowed(arrays: Arrays) -> Bools:
-    fits: Bools = arrays.load[:, None] <= arrays.capacity[None, :]
-    return fits
+def solve_program(program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody) -> Solved:
+    """Runs HiGHS on one thread."""
+    highs = _loaded(program, limits)
+    if watch is not nobody:
+        highs.cbMipInterrupt.subscribe(
+            lambda event: watch(
+                "proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound)
+            )
+        )
+    if start is not None:
+        _give_start(highs, program, start)
+    highs.run()
+    status = highs.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return Solved(None, np.inf, True, True)
+    info = highs.getInfo()
+    where = None
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        where = _places(program, np.asarray(highs.getSolution().col_value))
+    bound = info.mip_dual_bound
+    return Solved(where, bound, status == highspy.HighsModelStatus.kOptimal, False)
 
 
-def _refused(arrays: Arrays, limits: Limits) -> str:
-    """What no search could mend: a container larger than every device, or all devices together too small."""
-    if arrays.count and (not _allowed(arrays).any(axis=1).all() or arrays.load.sum() > arrays.capacity.sum()):
-        return shortage(arrays, limits)
-    return ""
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
-def _answer(arrays: Arrays, found: Outcome, limits: Limits, clock: Clock, started: float, method: str) -> Plan:
-    if found.where is not None:
-        status = "optimal" if found.finished else "time-limit"
-        return make_plan(arrays, found.where, found.bound, status, clock() - started, method)
-    if found.finished:
-        return no_plan(arrays, shortage(arrays, limits), clock() - started, method)
-    text = f"no placement was found in {limits.seconds:g} s, nor proven impossible; give more time"
-    return no_plan(arrays, text, clock() - started, method)
+def _loaded(program: Program, limits: Limits) -> highspy.Highs:
+    highs = highspy.Highs()
+    for option, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("time_limit", float(limits.seconds)),
+        ("mip_rel_gap", float(limits.gap)),
+        ("mip_abs_gap", 1e-9),
+        ("mip_heuristic_effort", 0.0),  # the start is better than what HiGHS would look for
+        ("mip_allow_restart", False),
+    ):
+        highs.setOptionValue(option, value)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, np.zeros(len(program.cost)), program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = program.starts
+    lp.a_matrix_.index_ = program.columns
+    lp.a_matrix_.value_ = program.values
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[int(whole)] for whole in program.integer]
+    highs.passModel(lp)
+    return highs
 
 
-def warm_start(arrays: Arrays, limits: Limits, clock: Clock, deadline: float, sweeps: int = WARM_SWEEPS) -> Ints | None:
-    """Greedy, or the present placement when moves are limited, repaired if need be, then annealed."""
-    first = arrays.present if arrays.goal.max_moves is not None else greedy_places(arrays)[0]
-    whole = repaired(arrays, first)
-    if whole is None:
-        return None
-    where = anneal(arrays, whole, sweeps, np.random.default_rng(limits.seed), clock, deadline)
-    return where if price(arrays, where).fits else None
+def _give_start(highs: highspy.Highs, program: Program, start: Ints) -> None:
+    """Hands over x alone: HiGHS completes psi or the flows, for which x leaves no choice that matters."""
+    columns = program.place[program.place >= 0]
+    values = np.zeros(len(program.cost))
+    chosen = program.place[np.arange(len(start)), start]
+    if (chosen < 0).any():
+        return
+    values[chosen] = 1.0
+    highs.setSolution(len(columns), columns.astype(np.int32), values[columns])
 
 
-def shortage(arrays: Arrays, limits: Limits) -> str:
+def _places(program: Program, values: np.typing.NDArray[np.float64]) -> Ints:
+    shown = np.where(program.place >= 0, values[np.maximum(program.place, 0)], -1.0)
+    return np.argmax(shown, axis=1).astype(np.int64)
+
+
+def shortage(arrays: Arrays, limits: Limits, clock: Clock) -> str:
     """Says which capacity is short and by how much: one container, the sum, or the best packing there is."""
     largest = int(np.argmax(arrays.capacity))
     device = arrays.problem.devices[largest]

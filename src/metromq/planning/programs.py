@@ -89,9 +89,8 @@ def assignment(arrays: Arrays, allowed: Bools, overflow: bool = False) -> tuple[
     item, device = np.nonzero(allowed)
     ones = np.ones(count)
     builder.put(builder.add_rows(ones, ones)[item], place[allowed], 1.0)
-    unit = max(float(arrays.capacity.max()), 1e-9)  # the solver's tolerance is absolute: count in largest devices
-    rows = builder.add_rows(np.full(width, -np.inf), arrays.capacity / unit)
-    builder.put(rows[device], place[allowed], arrays.load[item] / unit)
+    rows = builder.add_rows(np.full(width, -np.inf), arrays.capacity)
+    builder.put(rows[device], place[allowed], arrays.load[item])
     if overflow:
         excess = builder.add_columns(np.ones(width), np.inf, False)
         builder.put(rows, excess, -1.0)
@@ -208,6 +207,18 @@ def links_carry_hops(arrays: Arrays) -> bool:
     for k in range(len(reached)):
         reached = np.minimum(reached, reached[:, k, None] + reached[None, k, :])
     return bool((reached == arrays.hops).all())
+
+
+def flow_columns(arrays: Arrays) -> int:
+    """How many columns the smaller of the two tight programs has, to know before building it."""
+    width = len(arrays.capacity)
+    arcs = int((arrays.hops == 1).sum()) if links_carry_hops(arrays) else width * width
+    return arrays.count * width + len(arrays.pair_price) * min(arcs, width * width)
+
+
+def paper_columns(arrays: Arrays) -> int:
+    topics, width = len(arrays.problem.topics), len(arrays.capacity)
+    return arrays.count * width + topics * (arrays.count - topics) * width * width
 
 
 Formulation = Callable[[Arrays, Bools], Program]

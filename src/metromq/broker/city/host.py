@@ -116,8 +116,15 @@ class CityHost(Federation):
 
     async def _tick(self) -> None:
         interval_s = self.city.membership.hello_interval_ms / 5000
+        pause_s = self.city.membership.hello_interval_ms / 1000
+        last = self.hub.now
         while True:
             self.turns.now()
+            if self.hub.now - last > interval_s + pause_s:
+                slept_s = self.hub.now - last
+                logs.warning("this process stood still", seconds=round(slept_s, 3))
+                self.node.coordinator.overslept(self._now_us(), int(slept_s * 1_000_000))
+            last = self.hub.now
             clients = len(self.hub.connections) - len(self.heard)
             self.run(self.node.tick(self._now_us(), clients))
             self.history.mark()

@@ -170,7 +170,7 @@ class Publishing(Commitment):
         return self._publish12(route, message, publisher, packet_id, with_plain)
 
     def publish_known(self, route: Route, message: Message, publisher: Session) -> int:
-        """A QoS 1 message on a plain route; without journal and peers it goes out at once to who waits for nothing."""
+        """A QoS 1 message on a plain route; without journal and peers it goes at once to whoever waits for nothing."""
         census = self.census
         if census is not None:
             census.of(message.topic).published(message.publisher, 1, len(message.payload))

@@ -1,0 +1,105 @@
+"""`metromq pipeline` as a user types it; the session is the tests' own, but for runs in test_kills and test_cluster."""
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from metromq.cli import pipeline
+from metromq.cli.main import group
+from metromq.errors import UsageError
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.landing import Landing
+from metromq.pipeline.spool import spool_window
+from metromq.pipeline.telemetry import TelemetryRow
+from tests.pipeline.data import T0_US, journal_of, land, window
+from tests.pipeline.processes import COMMAND, Program, until
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def session(master: str, memory: str, conf: Sequence[str]) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(pipeline, "spark_session", session)
+
+
+def metromq(*arguments: str) -> Result:
+    return CliRunner().invoke(group, ["pipeline", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.usefixtures("shared")
+def test_from_a_journal_to_an_answer(tmp_path: Path) -> None:
+    data, lake = tmp_path / "b1", str(tmp_path / "lake")
+    journal_of(data / "journal", 40).close()
+    spool_window(data, window("b1", T0_US, [TelemetryRow("topic", "a", publications=1, subscribers=2)]))
+    assert metromq("record", "--data", str(data), "--lake", lake, "--broker", "b1", "--once").exit_code == 0
+    ran = metromq("run", "--once", "--lake", lake)
+    assert ran.exit_code == 0
+    assert [line.split() for line in ran.stdout.splitlines()][1:3] == [["messages", "40"], ["telemetry", "files", "1"]]
+    assert "took in 40 messages" in ran.stderr
+    assert json.loads(metromq("check", "--lake", lake, "--json").stdout)[0]["rows"] == 40
+    counted = metromq("sql", "SELECT broker, count(*) AS n FROM messages GROUP BY broker", "--lake", lake, "--json")
+    assert json.loads(counted.stdout) == [{"broker": "b1", "n": 40}]
+    payloads = metromq("sql", "SELECT time, payload, json FROM messages ORDER BY offset LIMIT 3", "--lake", lake)
+    assert len(payloads.stdout.splitlines()) >= 4
+    costs = json.loads(metromq("what-if", "--routing", "central, delegation-ep", "--lake", lake, "--json").stdout)
+    assert [cost["choice"] for cost in costs] == ["central", "delegation-ep"]
+    table = metromq("what-if", "--lake", lake).stdout
+    assert "flood-subscriptions" in table
+    assert metromq("compact", "--lake", lake).exit_code == 0
+    gone = json.loads(metromq("expire", "--lake", lake, "--older-than", "7d", "--json").stdout)
+    assert {item["table"]: item["rows"] for item in gone} == {"messages": 40, "telemetry": 1}
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    landing = Landing(lake.landing)
+    land(landing, "b1", 0, 10)
+    broken = Path(landing.where(land(landing, "b1", 10, 10)))
+    broken.write_bytes(b"nonsense")
+    ran = metromq("run", "--once", "--refresh", "0", "--json", "--lake", str(lake.root))
+    assert json.loads(ran.stdout)["messages"] == 10
+    assert "set aside messages/b1/b1-00000000000000000010" in ran.stderr
+    landing.write_note("b1", {"position": 20, "first": 0, "lost": []})
+    found = metromq("check", "--lake", str(lake.root))
+    assert found.exit_code == 1
+    assert "10..19 rejected" in found.stdout
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
+def test_ages_are_checked(text: str) -> None:
+    with pytest.raises(UsageError, match="for example 30d"):
+        pipeline.age(text)
+
+
+def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        metromq("sql", "SELECT 1", "--lake", str(tmp_path), "--conf", "spark.x")
+
+
+def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    data, lake = tmp_path / "b1", Lake(tmp_path / "lake")
+    journal = journal_of(data / "journal", 5)
+    arguments = ["--data", str(data), "--lake", str(lake.root), "--broker", "b1", "--every", "3600"]
+    recorder = Program([*COMMAND, "pipeline", "record", *arguments], tmp_path / "recorder.log")
+    try:
+        landing = Landing(lake.landing)
+        until(lambda: landing.read_note("b1").get("position") == 5, "the first file")
+        journal.append_message(b"\0" * 33)
+        journal.flush()
+        assert recorder.stop() == 0
+        assert landing.read_note("b1")["position"] == 6
+    finally:
+        recorder.clean_up()
+        journal.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
