@@ -57,12 +57,12 @@ def _mosquitto(nodelay: bool) -> Callable[[int, Path, str], Command]:
             lines.append("set_tcp_nodelay true")
         file = directory / "mosquitto.conf"
         file.write_text("\n".join(lines) + "\n")
-        return [_mosquitto_path() or "mosquitto", "-c", str(file)], {}
+        return [mosquitto_path() or "mosquitto", "-c", str(file)], {}
 
     return command
 
 
-def _mosquitto_path() -> str | None:
+def mosquitto_path() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -100,7 +100,7 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
         pure = True
     if pure:
         found.append(Peer("MetroMQ pure", "pure", _metromq(BUILD.parent / "src")))
-    if _mosquitto_path() is None:
+    if mosquitto_path() is None:
         missing.append("mosquitto: not installed (Debian package `mosquitto`); no ratios without it")
     else:
         found.append(Peer("mosquitto", "mosquitto", _mosquitto(False)))
@@ -113,7 +113,7 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
     return found, missing
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -142,7 +142,7 @@ def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
     BUILD.mkdir(exist_ok=True)
     core = CORES[0]
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as name:
-        port = _free_port()
+        port = free_port()
         log = Path(name) / "log"
         arguments, environment = peer.command(port, Path(name), durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}

@@ -116,8 +116,9 @@ class Publishing(Commitment):
             entry.state = RELEASED
             self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 
-    def replay(self, message: Message, copies: list[LinkCopy]) -> None:
-        """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""
+    def replay(self, message: Message, copies: list[LinkCopy], shares: tuple[str, ...] = ()) -> None:
+        """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and
+        time stay what they were."""
         copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
         copy.expires_at_us = message.expires_at_us
         copy.time_us = message.time_us
@@ -125,7 +126,19 @@ class Publishing(Commitment):
         copy.kind = KIND_REPLAY
         copy.origin = message.origin or self.name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
-        self.deliver12(copy, [], copies, None, 0)
+        queued: list[RouteTarget] = []
+        for group in self.routes.find(message.topic.encode()).groups if shares else []:
+            if f"$share/{group.name}/{group.filter}" not in shares:
+                continue
+            grant = group.pick(message.topic, self.routes.read_check)
+            if grant is None:
+                continue
+            target = _target_of(grant)
+            if target.qos == 0:
+                self._send0(target, copy)
+            elif self.accepts(target.session, copy):
+                queued.append(target)
+        self.deliver12(copy, queued, copies, None, 0)
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
