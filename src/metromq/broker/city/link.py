@@ -68,6 +68,8 @@ class LinkOutlet(Outlet):
         if self.waiting_bytes > self.hard_limit_bytes:
             self.dropped += 1
             return
+        if self.link.runs:  # a topic keeps its order, whichever way its messages take
+            self.link.send_fleeting()
         self._add(self.link.fleeting, message, note, 0)
 
     def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
@@ -233,9 +235,16 @@ class Link(Flusher):
             return
         while self.durable and not self._choked:
             self._send_batch(_cut(self.durable), 1)
-        while self.fleeting and not self._choked:
+        if not self._choked:
+            self.send_fleeting()
+
+    def send_fleeting(self) -> None:
+        """QoS 0: single messages, and then the runs, which came after them."""
+        if self._core is None:
+            return
+        while self.fleeting:
             self._send_batch(_cut(self.fleeting), 0)
-        if self.runs and not self._choked:
+        if self.runs:
             self._send_runs()
 
     def send_frame(self, data: bytes) -> None:
