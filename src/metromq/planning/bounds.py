@@ -80,7 +80,7 @@ class _Relaxed:
         self.by_topic = _order(arrays.edge_topic)
         self.by_service = _order(arrays.edge_service)
         self.chosen = np.zeros(arrays.count, dtype=np.int64)
-        self.used = np.zeros(0)
+        self.used: Floats = np.zeros(0)
         self.pushed = np.zeros_like(arrays.linear)  # of what services know by themselves, in their pairs already
         self.next_to = _neighbour_columns(arrays) if links_carry_hops(arrays) else None
 

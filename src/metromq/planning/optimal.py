@@ -132,8 +132,6 @@ def _loaded(program: Program, limits: Limits) -> highspy.Highs:
         ("time_limit", float(limits.seconds)),
         ("mip_rel_gap", float(limits.gap)),
         ("mip_abs_gap", 1e-9),
-        ("mip_heuristic_effort", 0.0),  # the start is better than what HiGHS would look for
-        ("mip_allow_restart", False),
     ):
         highs.setOptionValue(option, value)
     lp = highspy.HighsLp()

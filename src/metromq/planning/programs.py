@@ -141,7 +141,7 @@ def flow(arrays: Arrays, allowed: Bools) -> Program:
 
 
 def paper(arrays: Arrays, allowed: Bools) -> Program:
-    """The paper's linearisation, equations (16)-(22), with x and psi for all t, s, d, d' as printed: none is left out."""
+    """The paper's linearisation, equations (16)-(22), with x and psi for all t, s, d, d', none left out."""
     allowed = np.ones_like(allowed)
     builder, place = assignment(arrays, allowed)
     worst = _worst_path(arrays, allowed, builder, place)

@@ -19,7 +19,7 @@ from metromq.planning.baselines import greedy_places, random_places
 from metromq.planning.model import Limits
 from metromq.planning.optimal import fits_at_all, optimal
 
-SOLVE_LIMIT_S = 10.0
+SOLVE_LIMIT_S = 5.0
 SOLVE_GAP = 1e-3
 RANDOM_DRAWS = 10
 MOST_DRAWS = 20  # for one instance that every method can place
