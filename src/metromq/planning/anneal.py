@@ -24,7 +24,7 @@ def anneal(
     far: Floats | None = None,
     hot: float = HOT,
 ) -> Ints:
-    """At most `sweeps` passes from hot to cold, fewer when the time is short, then descent; never worse than `start`."""
+    """At most `sweeps` passes from hot to cold, fewer when time is short, then descent; never worse than `start`."""
     search = Search(arrays, start, far)
     search.descend(clock, deadline)
     best, best_cost = search.where.copy(), search.total()

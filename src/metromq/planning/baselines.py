@@ -67,7 +67,7 @@ def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) 
     short = arrays.load[stuck] - room[best]
     text = (
         f"{method} found no device for {arrays.names[stuck]}: it needs {arrays.load[stuck]:,.0f} workload, the most "
-        f"room is {room[best]:,.0f} on {arrays.problem.devices[best].name}, short by {short:,.0f}; another method may fit"
+        f"room is {room[best]:,.0f} on {arrays.problem.devices[best].name}, short by {short:,.0f}; others may fit"
     )
     return no_plan(arrays, text, seconds, method)
 

@@ -1,19 +1,32 @@
 """A lower bound without a solver: capacities are priced, pairs pass messages, and every iterate is a valid bound.
 
 Topics and services form a bipartite graph, so sequential message passing (TRW-S) becomes two vector passes: topics push
-all they know into their pairs, then services do. The bound of the two passes never falls while prices of capacity stand still;
-those follow a subgradient. At its best this is the bound of the tight program's relaxation.
+all they know into their pairs, then services do. The bound never falls while the prices of capacity stand still; those
+follow a subgradient. At its best this is the bound of the tight program's relaxation.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from metromq.planning.arrays import Arrays, Floats, Ints
+from metromq.planning.arrays import Arrays, Bools, Floats, Ints
 from metromq.planning.model import Clock
+from metromq.planning.programs import links_carry_hops
 
 CHUNK = 4_000_000  # numbers that one block of a pass may hold
-SMALLEST_STEP = 1e-4
+FIRST_STEP = 0.5
+SMALLEST_STEP = 1e-3
+PATIENCE = 20  # rounds without gain before the step is halved
+MEMORY = 0.9  # how much of the usage that prices follow is that of earlier rounds: it keeps them from swinging
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """No placement costs less than `value`; one that costs less than the target uses only `allowed` devices."""
+
+    value: float
+    allowed: Bools  # [container, device]
 
 
 def lower_bound(
@@ -23,32 +36,41 @@ def lower_bound(
     clock: Clock,
     deadline: float,
     tell: Callable[[float], None] | None = None,
-) -> float:
-    """The best bound of at most `rounds` rounds; `target` is the price of a known placement, which sets the step."""
-    relaxed = _Relaxed(arrays)
-    worst = arrays.goal.latency * float(arrays.reach.min(axis=1, initial=0).max(initial=0)) if arrays.count else 0.0
-    best, kept, step, stale = -np.inf, relaxed.price.copy(), 1.0, 0
+) -> Bound:
+    """The best of at most `rounds` rounds; `target` is the price of a known placement, which sets the step."""
+    allowed = arrays.load[:, None] <= arrays.capacity[None, :]
+    if not arrays.count:
+        return Bound(0.0, allowed)
+    worst = arrays.goal.latency * float(arrays.reach.min(axis=1).max())
+    relaxed = _Relaxed(arrays, allowed, target - worst + 1e-6 * abs(target))
+    best, kept, step, stale = -np.inf, relaxed.price.copy(), FIRST_STEP, 0
+    took, before = 0.0, clock()
     for _ in range(rounds):
+        if before + took > deadline:  # the next round would end too late
+            break
         bound = relaxed.round() + worst
-        if bound > best + 1e-7 * abs(best):
-            best, kept, stale = bound, relaxed.price.copy(), 0
+        took, before = clock() - before, clock()
+        stale += 1
+        if bound > best:
+            stale = 0 if bound > best + 1e-5 * abs(best) else stale
+            best, kept = bound, relaxed.price.copy()
             if tell is not None:
                 tell(best)
-        else:
-            stale += 1
-            if stale >= 5:  # the price overshoots: go back to the best one with half the step
-                relaxed.price, step, stale = kept.copy(), step / 2, 0
-        if step < SMALLEST_STEP or best >= target * (1 - 1e-6) or clock() >= deadline:
+        if stale >= PATIENCE:  # the prices overshoot: back to the best ones, with half the step
+            relaxed.price, step, stale = kept.copy(), step / 2, 0
+        if step < SMALLEST_STEP or best >= target * (1 - 1e-6):
             break
         relaxed.raise_prices(step * max(target - bound, 1e-3 * abs(target)))
-    return max(best, float(arrays.linear.min(axis=1).sum()) + worst) if arrays.count else 0.0
+    return Bound(min(max(best, float(arrays.linear.min(axis=1).sum()) + worst), target), relaxed.allowed)
 
 
 class _Relaxed:
     """Messages per pair and the price of capacity per device."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, allowed: Bools, target: float) -> None:
         self.arrays = arrays
+        self.allowed = allowed
+        self.target = target
         self.price = np.zeros(len(arrays.capacity))
         pairs, width = len(arrays.edge_topic), len(arrays.capacity)
         self.from_topic = np.zeros((pairs, width))
@@ -58,24 +80,36 @@ class _Relaxed:
         self.by_topic = _order(arrays.edge_topic)
         self.by_service = _order(arrays.edge_service)
         self.chosen = np.zeros(arrays.count, dtype=np.int64)
+        self.used: Floats = np.zeros(0)
+        self.pushed = np.zeros_like(arrays.linear)  # of what services know by themselves, in their pairs already
+        self.next_to = _neighbour_columns(arrays) if links_carry_hops(arrays) else None
 
     def round(self) -> float:
-        """Topics, then services; the bound that holds in between."""
+        """Topics, then services; the better of the bounds that hold after each."""
         arrays = self.arrays
-        base = arrays.linear + arrays.load[:, None] * self.price[None, :]
         topics = len(arrays.problem.topics)
+        whole = arrays.linear + arrays.load[:, None] * self.price[None, :]
+        base = np.where(self.allowed, whole, np.inf)
         self.from_topic, known = self._pass(base, self.from_service, arrays.edge_topic, self.by_topic)
-        self.chosen[:topics] = np.argmin(known[:topics], axis=1) if topics else 0
-        alone = self.degree[:topics] == 0
-        total = float(known[:topics][alone].min(axis=1).sum()) if alone.any() else 0.0
+        # Services pushed what they knew at the old prices: what the new ones add to it is still theirs.
+        known[topics:] = np.where(self.allowed, whole - self.pushed, np.inf)[topics:]
+        first = self._settle(known, np.arange(arrays.count) < topics)
         self.from_service, known = self._pass(base, self.from_topic, arrays.edge_service, self.by_service)
-        if arrays.count > topics:
-            self.chosen[topics:] = np.argmin(known[topics:], axis=1)
-            total += float(known[topics:].min(axis=1).sum())
-        return total - float(self.price @ arrays.capacity)
+        known[:topics] = np.where(self.degree[:topics, None] == 0, base[:topics], 0.0)  # topics pushed everything
+        self.pushed = np.where(self.degree[:, None] == 0, 0.0, whole)
+        return max(first, self._settle(known, np.arange(arrays.count) >= topics))
+
+    def _settle(self, known: Floats, side: Bools) -> float:
+        """The bound when one side holds all knowledge of its pairs; devices that would lift it past the target go."""
+        least = known.min(axis=1)
+        own = side | (self.degree == 0)
+        self.chosen[own] = np.argmin(known[own], axis=1)
+        bound = float(least.sum() - self.price @ self.arrays.capacity)
+        self.allowed[own] &= known[own] - least[own, None] + bound <= self.target
+        return bound
 
     def _pass(self, base: Floats, said: Floats, ends: Ints, order: tuple[Ints, Ints, Ints]) -> tuple[Floats, Floats]:
-        """What each end of a pair knows after hearing the other, and what it says back: its knowledge in equal parts."""
+        """What each end of a pair knows after hearing the other, and says back: its knowledge in equal parts."""
         heard = self._carried(-said)
         known = base.copy()
         sorted_pairs, starts, owners = order
@@ -85,7 +119,20 @@ class _Relaxed:
         return heard, known
 
     def _carried(self, said: Floats) -> Floats:
-        """min over d of said(d) + price x hops(d, d'), for every pair."""
+        """min over d of said(d) + price x hops(d, d'), for every pair: over links, step by step, if hops are paths."""
+        arrays = self.arrays
+        if self.next_to is None:
+            return self._carried_apart(said)
+        out = said.copy()
+        step = arrays.pair_price[:, None]
+        for _ in range(int(arrays.hops.max(initial=0))):
+            nearest = out[:, self.next_to[0]]
+            for column in self.next_to[1:]:
+                np.minimum(nearest, out[:, column], out=nearest)
+            np.minimum(out, nearest + step, out=out)
+        return out
+
+    def _carried_apart(self, said: Floats) -> Floats:
         arrays = self.arrays
         width = len(arrays.capacity)
         out = np.empty_like(said)
@@ -100,11 +147,19 @@ class _Relaxed:
         """A Polyak step: full devices get dearer, empty ones cheaper."""
         arrays = self.arrays
         used = np.bincount(self.chosen, weights=arrays.load, minlength=len(arrays.capacity))
-        slope = used - arrays.capacity
+        self.used = used if not len(self.used) else MEMORY * self.used + (1 - MEMORY) * used
+        slope = self.used - arrays.capacity
         slope[(slope < 0) & (self.price <= 0)] = 0.0
         size = float(slope @ slope)
         if size > 0:
             self.price = np.maximum(0.0, self.price + distance / size * slope)
+
+
+def _neighbour_columns(arrays: Arrays) -> list[Ints]:
+    """For every device its n-th neighbour, and itself where it has fewer: gathers instead of one pass per device."""
+    lists = [np.flatnonzero(row == 1).tolist() or [d] for d, row in enumerate(arrays.hops)]
+    most = max(map(len, lists))
+    return [np.array([row[min(n, len(row) - 1)] for row in lists], dtype=np.int64) for n in range(most)]
 
 
 def _order(ends: Ints) -> tuple[Ints, Ints, Ints]:

@@ -32,8 +32,8 @@ def large(arrays: Arrays, limits: Limits, seed: int, clock: Clock, watch: Watch 
     cost = price(arrays, best).objective
     watch("bounding", cost, None)
     bound = lower_bound(arrays, cost, BOUND_ROUNDS, clock, end, lambda found: watch("bounding", cost, found))
-    proven = cost - bound <= limits.gap * abs(cost)
-    return make_plan(arrays, best, bound, "optimal" if proven else "feasible", clock() - started, "large")
+    proven = cost - bound.value <= limits.gap * abs(cost)
+    return make_plan(arrays, best, bound.value, "optimal" if proven else "feasible", clock() - started, "large")
 
 
 def _best_worst(arrays: Arrays, best: Ints, rng: np.random.Generator, clock: Clock, end: float) -> Ints:
@@ -44,7 +44,7 @@ def _best_worst(arrays: Arrays, best: Ints, rng: np.random.Generator, clock: Clo
             return best
         limit = now.worst_hops - 1
         tighter = replace(arrays, linear=arrays.linear + FORBIDDEN * (arrays.reach > limit))
-        far: Floats = FORBIDDEN * (arrays.hops > limit)
+        far: Floats = np.where(arrays.hops > limit, FORBIDDEN, 0.0)
         found = anneal(tighter, best, SWEEPS, rng, clock, end, far)
         if price(arrays, found).objective >= now.objective:
             return best

@@ -9,10 +9,12 @@ from metromq.planning import programs
 from metromq.planning.anneal import anneal
 from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, price
 from metromq.planning.baselines import simple_bound
+from metromq.planning.bounds import lower_bound
 from metromq.planning.model import Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation, Program
 from metromq.planning.starts import warm_start
 
+BOUND_ROUNDS = 400
 SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
 SEED = 1  # of that annealing: the same problem gets the same plan
 
@@ -73,19 +75,26 @@ def _solve(
     allowed = arrays.load[:, None] <= arrays.capacity[None, :]
     if not allowed.any(axis=1).all() or arrays.load.sum() > arrays.capacity.sum():
         return no_plan(arrays, shortage(arrays, limits, clock), clock() - started, method)
+    floor = simple_bound(arrays)
+    if start is not None:
+        cost = price(arrays, start).objective
+        known = lower_bound(arrays, cost, BOUND_ROUNDS, clock, started + limits.seconds / 2)
+        floor, allowed = known.value, known.allowed
+        if cost - floor <= limits.gap * abs(cost):
+            return make_plan(arrays, start, floor, "optimal", clock() - started, method)
     left = max(limits.seconds - (clock() - started), 0.01)
     solved = solve_program(form(arrays, allowed), start, Limits(left, limits.gap), watch)
     seconds = clock() - started
-    if solved.impossible:
+    if solved.impossible and start is None:
         return no_plan(arrays, shortage(arrays, limits, clock), seconds, method)
-    where = solved.where if solved.where is not None and price(arrays, solved.where).fits else start
-    if where is None:
+    found = [where for where in (solved.where, start) if where is not None and price(arrays, where).fits]
+    if not found:
         text = f"no placement was found in {limits.seconds:g} s, nor proven impossible; give more time"
         return no_plan(arrays, text, seconds, method)
-    if start is not None and price(arrays, start).objective < price(arrays, where).objective:
-        where = start
-    bound = max(solved.bound, simple_bound(arrays))
-    return make_plan(arrays, where, bound, "optimal" if solved.proven else "time-limit", seconds, method)
+    where = min(found, key=lambda where: price(arrays, where).objective)
+    return make_plan(
+        arrays, where, max(solved.bound, floor), "optimal" if solved.proven else "time-limit", seconds, method
+    )
 
 
 def solve_program(program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody) -> Solved:
@@ -123,8 +132,6 @@ def _loaded(program: Program, limits: Limits) -> highspy.Highs:
         ("time_limit", float(limits.seconds)),
         ("mip_rel_gap", float(limits.gap)),
         ("mip_abs_gap", 1e-9),
-        ("mip_heuristic_effort", 0.0),  # the start is better than what HiGHS would look for
-        ("mip_allow_restart", False),
     ):
         highs.setOptionValue(option, value)
     lp = highspy.HighsLp()
@@ -154,7 +161,8 @@ def _give_start(highs: highspy.Highs, program: Program, start: Ints) -> None:
 
 def _places(program: Program, values: np.typing.NDArray[np.float64]) -> Ints:
     shown = np.where(program.place >= 0, values[np.maximum(program.place, 0)], -1.0)
-    return np.argmax(shown, axis=1).astype(np.int64)
+    best: Ints = np.argmax(shown, axis=1).astype(np.int64)
+    return best
 
 
 def shortage(arrays: Arrays, limits: Limits, clock: Clock) -> str:

@@ -64,6 +64,15 @@ def topic_workloads(problem: Problem) -> dict[str, float]:
     }
 
 
+def service_workload(problem: Problem) -> float:
+    """The workload of all services, equation (6); it does not depend on which topics are delegated."""
+    return sum(
+        s.mqtt_workload_per_mbps * (sum(s.topic_mbps.values()) + s.cloud_mbps)
+        + s.user_workload_per_mbps * sum(s.user_mbps.values())
+        for s in problem.services
+    )
+
+
 def statistics_of(problem: Problem) -> dict[str, TopicStatistics]:
     """What the file says, or else what traffic shows: devices with clients publish and listen, services listen."""
     services: dict[str, int] = {}

@@ -1,10 +1,10 @@
 """The integer programs: the tight one, with psi per used pair or as flow over links, and the paper's own.
 
 All have x[i, d] (container i runs on device d). They differ in how the product of two x is made linear:
-- `tight`: for each pair with traffic, psi[d, d'] is continuous, its row sums are x of the topic and its column sums x of
-  the service. For fixed x this is a transport problem.
-- `flow`: the same transport problem over the network's own links. Its cost is equal when hops are shortest paths, so the
-  relaxation is exactly as strong, with links instead of devices squared as variables per pair.
+- `tight`: for each pair with traffic, psi[d, d'] is continuous, its row sums are x of the topic and its column sums x
+  of the service. For fixed x this is a transport problem.
+- `flow`: the same transport problem over the network's own links. Its cost is equal when hops are shortest paths, so
+  the relaxation is exactly as strong, with links instead of devices squared as variables per pair.
 - `paper`: psi binary for every topic, service and two devices, with the three inequalities (18)-(20).
 """
 
@@ -141,7 +141,8 @@ def flow(arrays: Arrays, allowed: Bools) -> Program:
 
 
 def paper(arrays: Arrays, allowed: Bools) -> Program:
-    """The paper's linearisation, equations (16)-(22), with psi for all t, s, d, d' as printed."""
+    """The paper's linearisation, equations (16)-(22), with x and psi for all t, s, d, d', none left out."""
+    allowed = np.ones_like(allowed)
     builder, place = assignment(arrays, allowed)
     worst = _worst_path(arrays, allowed, builder, place)
     topics, width = len(arrays.problem.topics), len(arrays.capacity)

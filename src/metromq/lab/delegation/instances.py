@@ -30,8 +30,8 @@ class Family:
     services: int = 6
     utilisation: float = 0.2  # the share of topics that a service uses, on average
     network_mw_per_mbps: float = 1000 * PRINTED_MW_PER_MBPS
-    client_mbps: float = 70.0  # tau
-    user_mbps: float = 60.0  # dsd
+    client_mbps: float = 80.0  # tau
+    user_mbps: float = 80.0  # dsd
     topic_mbps: float = 200.0  # dst
     spread: float = 1.0  # the share of devices that have clients of a topic or users of a service
     density: float = 0.15  # the share of further links beside a random spanning tree
