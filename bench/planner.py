@@ -23,7 +23,6 @@ from metromq.planning.optimal import optimal, optimal_paper
 clock = time.perf_counter
 # Two ways to draw: the paper's printed price of a hop, where pairs hardly count, and a thousand times that, where the
 # published savings appear (see metromq.lab.delegation.instances).
-PRINTED = {"network_mw_per_mbps": PRINTED_MW_PER_MBPS}
 # Clients of a topic at 3 of 200 devices, 10 topics to a service: a city in which it matters where containers run.
 LOCAL = Family(200, 2000, 500, utilisation=0.005, spread=0.015, density=0.0075, workload_ratio=0.6)
 
@@ -46,7 +45,7 @@ def instance(family: Family, seed: int) -> Arrays:
 def small(count: int, limit_s: float) -> list[Line]:
     """6 devices, 10 topics, 10 services with capacities as printed: seconds to the proof of a gap below 0.01 %."""
     lines = []
-    for label, family in (("printed", Family(services=10, **PRINTED)), ("calibrated", Family(services=10))):
+    for label, family in (("printed", Family(services=10, network_mw_per_mbps=PRINTED_MW_PER_MBPS)), ("calibrated", Family(services=10))):
         plans = [optimal(instance(family, seed), Limits(limit_s), clock) for seed in range(count)]
         seconds = median(plan.seconds for plan in plans)
         proven = sum(1 for plan in plans if plan.status == "optimal")
@@ -61,7 +60,7 @@ def formulations(count: int, limit_s: float) -> list[Line]:
     """10 devices, 30 topics, 20 services: both programs to the same gap with the same solver, one thread each."""
     lines = []
     for label, gap, family in (
-        ("printed", 0.01, Family(10, 30, 20, workload_ratio=0.5, **PRINTED)),
+        ("printed", 0.01, Family(10, 30, 20, workload_ratio=0.5, network_mw_per_mbps=PRINTED_MW_PER_MBPS)),
         ("calibrated", 0.15, Family(10, 30, 20, workload_ratio=0.5)),
     ):
         ratios, details = [], []
@@ -89,7 +88,7 @@ def _reached(plan: Plan) -> str:
 def medium(count: int, limit_s: float) -> list[Line]:
     """20 devices, 60 topics, 40 services."""
     lines = []
-    for label, family in (("printed", Family(20, 60, 40, **PRINTED)), ("calibrated", Family(20, 60, 40))):
+    for label, family in (("printed", Family(20, 60, 40, network_mw_per_mbps=PRINTED_MW_PER_MBPS)), ("calibrated", Family(20, 60, 40))):
         family = Family(**{**asdict(family), "workload_ratio": 0.6})
         plans = [optimal(instance(family, seed), Limits(limit_s, 0.001), clock) for seed in range(count)]
         gap = max(plan.gap for plan in plans)
@@ -103,7 +102,7 @@ def medium(count: int, limit_s: float) -> list[Line]:
 def city(count: int, limit_s: float) -> list[Line]:
     """200 devices, 2,000 topics, 500 services."""
     lines = []
-    for label, family in (("local clients", LOCAL), ("printed", Family(**{**asdict(LOCAL), **PRINTED, "spread": 1.0}))):
+    for label, family in (("local clients", LOCAL), ("printed", Family(**{**asdict(LOCAL), network_mw_per_mbps=PRINTED_MW_PER_MBPS, "spread": 1.0}))):
         for seed in range(count if label == "local clients" else 1):
             arrays = instance(family, seed)
             where, stuck = greedy_places(arrays)

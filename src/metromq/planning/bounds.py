@@ -146,7 +146,7 @@ class _Relaxed:
     def raise_prices(self, distance: float) -> None:
         """A Polyak step: full devices get dearer, empty ones cheaper."""
         arrays = self.arrays
-        used = np.bincount(self.chosen, weights=arrays.load, minlength=len(arrays.capacity))
+        used: Floats = np.bincount(self.chosen, weights=arrays.load, minlength=len(arrays.capacity)).astype(np.float64)
         self.used = used if not len(self.used) else MEMORY * self.used + (1 - MEMORY) * used
         slope = self.used - arrays.capacity
         slope[(slope < 0) & (self.price <= 0)] = 0.0
