@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -45,7 +45,8 @@ def instance(family: Family, seed: int) -> Arrays:
 def small(count: int, limit_s: float) -> list[Line]:
     """6 devices, 10 topics, 10 services with capacities as printed: seconds to the proof of a gap below 0.01 %."""
     lines = []
-    for label, family in (("printed", Family(services=10, network_mw_per_mbps=PRINTED_MW_PER_MBPS)), ("calibrated", Family(services=10))):
+    printed = Family(services=10, network_mw_per_mbps=PRINTED_MW_PER_MBPS)
+    for label, family in (("printed", printed), ("calibrated", Family(services=10))):
         plans = [optimal(instance(family, seed), Limits(limit_s), clock) for seed in range(count)]
         seconds = median(plan.seconds for plan in plans)
         proven = sum(1 for plan in plans if plan.status == "optimal")
@@ -88,7 +89,8 @@ def _reached(plan: Plan) -> str:
 def medium(count: int, limit_s: float) -> list[Line]:
     """20 devices, 60 topics, 40 services."""
     lines = []
-    for label, family in (("printed", Family(20, 60, 40, network_mw_per_mbps=PRINTED_MW_PER_MBPS)), ("calibrated", Family(20, 60, 40))):
+    printed = Family(20, 60, 40, network_mw_per_mbps=PRINTED_MW_PER_MBPS)
+    for label, family in (("printed", printed), ("calibrated", Family(20, 60, 40))):
         family = Family(**{**asdict(family), "workload_ratio": 0.6})
         plans = [optimal(instance(family, seed), Limits(limit_s, 0.001), clock) for seed in range(count)]
         gap = max(plan.gap for plan in plans)
@@ -102,7 +104,8 @@ def medium(count: int, limit_s: float) -> list[Line]:
 def city(count: int, limit_s: float) -> list[Line]:
     """200 devices, 2,000 topics, 500 services."""
     lines = []
-    for label, family in (("local clients", LOCAL), ("printed", Family(**{**asdict(LOCAL), network_mw_per_mbps=PRINTED_MW_PER_MBPS, "spread": 1.0}))):
+    printed = replace(LOCAL, network_mw_per_mbps=PRINTED_MW_PER_MBPS, spread=1.0)
+    for label, family in (("local clients", LOCAL), ("printed", printed)):
         for seed in range(count if label == "local clients" else 1):
             arrays = instance(family, seed)
             where, stuck = greedy_places(arrays)
