@@ -15,10 +15,10 @@ from metromq.planning.model import Clock
 from metromq.planning.programs import links_carry_hops
 
 CHUNK = 4_000_000  # numbers that one block of a pass may hold
-FIRST_STEP = 0.5
+FIRST_STEP = 0.2
 SMALLEST_STEP = 1e-3
-PATIENCE = 20  # rounds without gain before the step is halved
-MEMORY = 0.9  # how much of the usage that prices follow is that of earlier rounds: it keeps them from swinging
+PATIENCE = 10  # rounds without gain before the step is halved
+MEMORY = 0.8  # how much of the usage that prices follow is that of earlier rounds: it keeps them from swinging
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Relaxed:
     def raise_prices(self, distance: float) -> None:
         """A Polyak step: full devices get dearer, empty ones cheaper."""
         arrays = self.arrays
-        used: Floats = np.bincount(self.chosen, weights=arrays.load, minlength=len(arrays.capacity)).astype(np.float64)
+        used = np.bincount(self.chosen, weights=arrays.load, minlength=len(arrays.capacity)).astype(np.float64)
         self.used = used if not len(self.used) else MEMORY * self.used + (1 - MEMORY) * used
         slope = self.used - arrays.capacity
         slope[(slope < 0) & (self.price <= 0)] = 0.0

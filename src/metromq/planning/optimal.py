@@ -14,7 +14,7 @@ from metromq.planning.model import Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation, Program
 from metromq.planning.starts import warm_start
 
-BOUND_ROUNDS = 400
+BOUND_ROUNDS = 150  # enough to rule devices out; the program itself finds the rest of the bound
 SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
 SEED = 1  # of that annealing: the same problem gets the same plan
 
@@ -44,6 +44,11 @@ def tight_form(arrays: Arrays) -> Formulation:
     arcs = int((arrays.hops == 1).sum())
     few = 2 * arcs < len(arrays.capacity) ** 2
     return programs.flow if few and programs.links_carry_hops(arrays) else programs.tight
+
+
+def optimal_cold(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
+    """The tight program without start and bound, to compare formulations alone."""
+    return _solve(arrays, tight_form(arrays), None, limits, clock, clock(), "optimal-cold")
 
 
 def optimal_paper(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
