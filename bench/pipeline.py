@@ -274,16 +274,8 @@ def _demand(session: "SparkSession", lake: Lake, subscriptions: int) -> None:
         "rate": "publications / 60.0D",
         "subscribers": "subscribers",
     }
-    empty = (
-        "published_bytes",
-        "publishers",
-        "deliveries_local",
-        "deliveries_remote",
-        "delivered_bytes",
-        "opened",
-        "closed",
-    )
-    expressions = [f"{text} AS {column}" for column, text in (columns | dict.fromkeys(empty, "0L")).items()]
+    empty = dict.fromkeys((name for name in TABLES["traffic"].schema.names if name not in columns), "0L")
+    expressions = [f"{text} AS {column}" for column, text in (columns | empty).items()]
     rows = wanted.unionByName(made).selectExpr(*expressions)
     lake.commit("traffic", lake.write_files(rows, "traffic"))
 
