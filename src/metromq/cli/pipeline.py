@@ -63,6 +63,8 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     from metromq.pipeline.recorder import Recorder, recorder_lock
 
     parent = os.getppid() if with_parent else None
+    if with_parent:
+        os.nice(10)  # beside a broker its clients come first; the journal waits
     with stop_on_signals() as stop, recorder_lock(data, stop):
         if once:
             stop.set()

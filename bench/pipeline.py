@@ -1,0 +1,317 @@
+"""The pipeline: rows per second into `messages`, delay from publish to row, what-if by size, what recording costs."""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from bench.machine import raise_file_limit
+from bench.peers import Peer, find_peers, running
+from bench.scenarios import windowed
+from metromq.broker.journal import Journal
+from metromq.pipeline import spark as spark_start
+from metromq.pipeline.ingest import Taken
+from metromq.pipeline.jobs import RunOptions, run
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
+from metromq.pipeline.recorder import Recorder
+from metromq.pipeline.schemas import LANDED_MESSAGES, TABLES
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.records import encode_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_ROWS = 100_000
+BROKERS = 4
+DAY = date(2026, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured value and what the issue asks of it."""
+
+    title: str
+    value: float
+    unit: str
+    target: str
+    met: bool | None
+    note: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench pipeline", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(SUITES), help="may be repeated")
+    parser.add_argument("--rows", type=int, default=6_000_000, help="rows of the ingest (default 6,000,000)")
+    parser.add_argument("--largest", type=int, default=10, help="millions of subscriptions in the largest what-if")
+    parser.add_argument("--memory", default="2g", help="memory of Spark (default 2g)")
+    parser.add_argument("--json", type=Path, default=Path("bench-pipeline.json"), metavar="FILE")
+    options = parser.parse_args(argv)
+    raise_file_limit()
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    found: list[Line] = []
+    for name in options.only or SUITES:
+        console.print(f"[dim]measuring {name}[/]")
+        found += SUITES[name](options)
+    table = Table(title="The pipeline, on two cores")
+    for column in ("measure", "value", "unit", "target", "", "notes"):
+        table.add_column(column, justify="right" if column == "value" else "left")
+    for line in found:
+        verdict = "" if line.met is None else "[green]met[/]" if line.met else "[red]missed[/]"
+        table.add_row(line.title, f"{line.value:,.2f}", line.unit, line.target, verdict, line.note)
+    console.print(table)
+    options.json.write_text(json.dumps([asdict(line) for line in found], indent=1) + "\n")
+    return 0
+
+
+@contextmanager
+def workplace(memory: str) -> Iterator[tuple["SparkSession", Path]]:
+    folder = Path(tempfile.mkdtemp(prefix="metromq-bench-"))
+    session = spark_start.start("local[2]", memory)
+    try:
+        yield session, folder
+    finally:
+        spark_start.stop(session)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Usage:
+    """Processor time and memory of this process and its Java; of the memory the largest of ten looks a second."""
+
+    def __init__(self) -> None:
+        self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        self._before = self._seconds()
+        self._began = time.perf_counter()
+        self.peak_bytes = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _seconds(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._family if process.is_running())
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.1):
+            now = sum(process.memory_info().rss for process in self._family if process.is_running())
+            self.peak_bytes = max(self.peak_bytes, now)
+
+    def stop(self) -> tuple[float, float]:
+        """Wall seconds and processor seconds."""
+        wall = time.perf_counter() - self._began
+        self._end.set()
+        self._thread.join()
+        return wall, self._seconds() - self._before
+
+
+def landed(count: int) -> pa.Table:
+    """A city's sensors: Z-order topics, small JSON payloads."""
+    numbers = np.arange(count)
+    topics = [f"{n % 4}/{n // 4 % 4}/{n // 16 % 4}/sensor{n % 5000}/temperature" for n in range(count)]
+    payloads = [b'{"value": %d.%d, "unit": "C", "id": %d}' % (n % 40, n % 10, n) for n in range(count)]
+    constant = {"kind": "publish", "qos": 1, "retain": False, "origin": "", "origin_offset": -1, "properties": b""}
+    columns = {
+        "broker": pa.repeat(pa.scalar("b"), count),
+        "offset": numbers,
+        "time": pa.array(1_767_225_600_000_000 + numbers * 10).cast(LANDED_MESSAGES.field("time").type),
+        "topic": topics,
+        "payload": payloads,
+        "publisher": [f"client{n % 1000}" for n in range(count)],
+        "expires_at": pa.nulls(count, LANDED_MESSAGES.field("expires_at").type),
+        **{name: pa.repeat(pa.scalar(value), count) for name, value in constant.items()},
+    }
+    return pa.table({name: columns[name] for name in LANDED_MESSAGES.names}).cast(LANDED_MESSAGES)
+
+
+def fill_landing(landing: Landing, template: pa.Table, first_file: int, files: int) -> None:
+    for number in range(first_file, first_file + files):
+        broker, start = f"b{number % BROKERS}", number // BROKERS * FILE_ROWS
+        table = template.set_column(0, "broker", pa.repeat(pa.scalar(broker), FILE_ROWS))
+        offsets = pa.array(np.arange(start, start + FILE_ROWS))
+        landing.put(LandedFile(MESSAGES, broker, start, start + FILE_ROWS - 1), table.set_column(1, "offset", offsets))
+
+
+def ingest(options: argparse.Namespace) -> list[Line]:
+    """Files that wait in the landing area, taken in by the streaming job after a warm-up."""
+    template = landed(FILE_ROWS)
+    files = max(options.rows // FILE_ROWS, BROKERS)
+    with workplace(options.memory) as (session, folder):
+        lake = Lake(folder / "lake")
+        landing = Landing(lake.landing)
+        job = RunOptions(once=True, refresh_seconds=0)
+        warm = 20
+        fill_landing(landing, template, 0, warm)
+        run(session, lake, job, lambda taken: None)
+        fill_landing(landing, template, warm, files)
+        usage = Usage()
+        run(session, lake, job, lambda taken: None)
+        wall, processor = usage.stop()
+        rows = files * FILE_ROWS
+        held = sum(file.rows for file in lake.files("messages"))
+        assert held == rows + warm * FILE_ROWS, f"{held} rows in the table"
+    per_row = processor / rows * 1e6
+    return [
+        Line("ingest into messages", rows / wall, "rows/s", ">= 150,000", rows / wall >= 150_000, f"{rows:,} rows"),
+        Line("  processor time", per_row, "us/row", "", None, f"two free cores would do {2e6 / per_row:,.0f} rows/s"),
+        Line("  memory, Python and Java", usage.peak_bytes / 2**20, "MiB", "", None, f"heap {options.memory}"),
+    ]
+
+
+def delay(options: argparse.Namespace) -> list[Line]:
+    """A journal that grows by 2,000 messages a second, recorder and job at work: from publish to row."""
+    rate, seconds = 2_000, 30
+    with workplace(options.memory) as (session, folder):
+        lake = Lake(folder / "lake")
+        stop = threading.Event()
+        recorder = Recorder("b1", folder / "journal", Landing(lake.landing))
+        seen: set[str] = set()
+        batches: list[tuple[float, float]] = []  # the oldest message of a batch, and when it could be queried
+
+        def report(taken: Taken) -> None:
+            now = time.time()
+            fresh = [file for file in Lake(lake.root).files("messages") if file.path not in seen]
+            seen.update(file.path for file in fresh)
+            for file in fresh:
+                times = pq.read_table(lake.path("messages") / file.path, columns=["time"])["time"].cast(pa.int64())
+                batches.extend((moment / 1e6, now) for moment in times.to_pylist())
+
+        journal = Journal.open(folder / "journal")
+        recording = threading.Thread(target=recorder.run, args=(stop, 1.0))
+        job = RunOptions(refresh_seconds=0)
+        job_thread = threading.Thread(target=run, args=(session, lake, job, report, stop))
+        recording.start()
+        job_thread.start()
+        began = time.time()
+        sent = 0
+        while time.time() - began < seconds + 15:
+            while sent < (time.time() - began) * rate:
+                message = Message(f"0/{sent % 4}/t{sent % 500}", b'{"value": 1}', 1, time_us=int(time.time() * 1e6))
+                journal.append_message(encode_message(message, []))
+                sent += 1
+            journal.flush()
+            time.sleep(0.01)
+        stop.set()
+        job_thread.join()
+        recording.join()
+        recorder.close()
+        journal.close()
+    warm = np.array([at - made for made, at in batches if made > began + 15])
+    p50, p95 = np.percentile(warm, [50, 95])
+    return [
+        Line(
+            "publish to row, p95, warm", float(p95), "s", "< 5", bool(p95 < 5), f"p50 {p50:.2f} s, {len(warm):,} rows"
+        ),
+    ]
+
+
+def what_if(options: argparse.Namespace) -> list[Line]:
+    """All choices over subscriptions of a tenth as many topics at 64 sites."""
+    from metromq.pipeline.counting import CHOICES
+    from metromq.pipeline.whatif import what_if as ask
+
+    found: list[Line] = []
+    base: float | None = None
+    with workplace(options.memory) as (session, folder):
+        millions = [size for size in (1, 10, 100) if size <= options.largest]
+        for size in [0, *millions]:  # the first is for Java to warm up
+            lake = Lake(folder / f"lake{size}")
+            subscriptions = size * 1_000_000 or 100_000
+            _demand(session, lake, subscriptions)
+            usage = Usage()
+            costs = ask(session, lake, list(CHOICES))
+            wall, processor = usage.stop()
+            assert len(costs) == len(CHOICES)
+            shutil.rmtree(lake.root)
+            if not size:
+                continue
+            base = base or processor
+            target, met = ("< 60", wall < 60) if size == 10 else ("", None)
+            note = f"{processor:.0f} s of processor, {processor / base:.1f}x that of 1 million"
+            note += f"; {usage.peak_bytes / 2**20:,.0f} MiB"
+            found.append(Line(f"what-if, {size} million subscriptions", wall, "s", target, met, note))
+    return found
+
+
+def _demand(session: "SparkSession", lake: Lake, subscriptions: int) -> None:
+    """A day's traffic: every topic is published at one site; subscriptions fall anywhere, more on popular topics."""
+    from pyspark.sql import functions as F
+
+    topics, sites = subscriptions // 10, 64
+    name = "concat_ws('/', topic % 4, topic div 4 % 4, topic div 16 % 4, concat('sensor', topic))"
+    wanted = (
+        session.range(subscriptions)
+        .selectExpr(f"cast(floor(pow(rand(1), 2) * {topics}) as bigint) topic", f"cast(rand(2) * {sites} as int) site")
+        .groupBy("topic", "site")
+        .agg(F.count("*").alias("subscribers"))
+        .selectExpr("topic", "site", "subscribers", "0L publications")
+    )
+    made = session.range(topics).selectExpr(
+        "id topic", f"cast(pmod(hash(id), {sites}) as int) site", "0L subscribers", "60L publications"
+    )
+    columns = {
+        "day": f"DATE'{DAY}'",
+        "window_start": f"TIMESTAMP'{DAY} 00:00:00'",
+        "topic": name,
+        "site": "concat('site', site)",
+        "broker": "concat('site', site)",
+        "publications": "publications",
+        "rate": "publications / 60.0D",
+        "subscribers": "subscribers",
+    }
+    empty = dict.fromkeys((name for name in TABLES["traffic"].schema.names if name not in columns), "0L")
+    expressions = [f"{text} AS {column}" for column, text in (columns | empty).items()]
+    rows = wanted.unionByName(made).selectExpr(*expressions)
+    lake.commit("traffic", lake.write_files(rows, "traffic"))
+
+
+def recording(options: argparse.Namespace) -> list[Line]:
+    """QoS 1 through one broker and its journal, with and without a recorder; medians of interleaved rounds."""
+    peers, _ = find_peers(False, False)
+    plain = next(peer for peer in peers if peer.family == "metromq")
+    rates: dict[str, list[float]] = {"off": [], "on": []}
+    scenario = windowed(10, 10)
+    with tempfile.TemporaryDirectory(prefix="metromq-bench-") as folder:
+        for round in range(5):
+            for name in ("off", "on") if round % 2 else ("on", "off"):
+                peer = plain if name == "off" else _recorded(plain, f"{folder}/lake{round}")
+                with running(peer, "os") as broker:
+                    rates[name].append(scenario(broker, 4.0).values["rate"])
+    off, on = median(rates["off"]), median(rates["on"])
+    note = f"QoS 1, window 20, 10 -> 10: {off:,.0f} messages/s without, {on:,.0f} with"
+    return [Line("throughput with recording on", on / off * 100, "%", ">= 80", on / off >= 0.8, note)]
+
+
+def _recorded(peer: Peer, lake: str) -> Peer:
+    def command(port: int, directory: Path, durability: str) -> tuple[list[str], dict[str, str]]:
+        arguments, environment = peer.command(port, directory, durability)
+        return arguments, environment | {"METROMQ_RECORDER__LAKE": lake}
+
+    return replace(peer, name="metromq recording", command=command)
+
+
+SUITES: dict[str, Callable[[argparse.Namespace], list[Line]]] = {
+    "ingest": ingest,
+    "delay": delay,
+    "what-if": what_if,
+    "recording": recording,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
