@@ -57,12 +57,12 @@ def _mosquitto(nodelay: bool) -> Callable[[int, Path, str], Command]:
             lines.append("set_tcp_nodelay true")
         file = directory / "mosquitto.conf"
         file.write_text("\n".join(lines) + "\n")
-        return [_mosquitto_path() or "mosquitto", "-c", str(file)], {}
+        return [mosquitto_path() or "mosquitto", "-c", str(file)], {}
 
     return command
 
 
-def _mosquitto_path() -> str | None:
+def mosquitto_path() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -100,7 +100,7 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
         pure = True
     if pure:
         found.append(Peer("MetroMQ pure", "pure", _metromq(BUILD.parent / "src")))
-    if _mosquitto_path() is None:
+    if mosquitto_path() is None:
         missing.append("mosquitto: not installed (Debian package `mosquitto`); no ratios without it")
     else:
         found.append(Peer("mosquitto", "mosquitto", _mosquitto(False)))
@@ -113,14 +113,14 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
     return found, missing
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
+def _wait(port: int, process: "subprocess.Popen[bytes]", name: str, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -129,7 +129,11 @@ def _wait(port: int, process: "subprocess.Popen[bytes]", name: str) -> None:
         except OSError:
             time.sleep(0.02)
     process.kill()
-    raise UsageError(f"{name} does not listen on port {port} after {START_S:.0f} s")
+    raise UsageError(f"{name} does not listen on port {port}: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
 
 
 @contextmanager
@@ -138,20 +142,22 @@ def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
     BUILD.mkdir(exist_ok=True)
     core = CORES[0]
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as name:
-        port = _free_port()
+        port = free_port()
+        log = Path(name) / "log"
         arguments, environment = peer.command(port, Path(name), durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})  # which the broker inherits
         try:
-            process = subprocess.Popen(
-                arguments, env=inherited | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            with log.open("wb") as file:
+                process = subprocess.Popen(arguments, env=inherited | environment, stdout=file, stderr=file)
         finally:
             os.sched_setaffinity(0, own)
         try:
-            _wait(port, process, peer.name)
+            _wait(port, process, peer.name, log)
             yield Running(port, process.pid)
+        except OSError as error:  # the broker broke off: what it said last tells more
+            raise UsageError(f"{error}; the broker's last line: {_last_line(log)}") from error
         finally:
             process.terminate()
             try:

@@ -24,16 +24,22 @@ class Certificates:
     client: Pair
 
 
-def make_certificates(directory: Path, client_name: str = "sensor") -> Certificates:
-    """Files in `directory`; the server is 127.0.0.1 and localhost, the client is called `client_name`."""
-    ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca = _certificate("Test CA", ca_key, "Test CA", ca_key, ca=True)
-    (directory / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+class Authority:
+    """Signs certificates; everything it makes is in `directory`."""
 
-    def pair(name: str, common_name: str) -> Pair:
+    def __init__(self, directory: Path, name: str = "Test CA") -> None:
+        self._directory = directory
+        self._name = name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        directory.mkdir(parents=True, exist_ok=True)
+        self.file = directory / "ca.crt"
+        certificate = _certificate(name, self._key, name, self._key, ca=True)
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def pair(self, name: str, common_name: str) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        made = Pair(directory / f"{name}.crt", directory / f"{name}.key")
-        certificate = _certificate(common_name, key, "Test CA", ca_key, ca=False)
+        made = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        certificate = _certificate(common_name, key, self._name, self._key, ca=False)
         made.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         made.key.write_bytes(
             key.private_bytes(
@@ -42,7 +48,11 @@ def make_certificates(directory: Path, client_name: str = "sensor") -> Certifica
         )
         return made
 
-    return Certificates(directory / "ca.crt", pair("server", "localhost"), pair("client", client_name))
+
+def make_certificates(directory: Path, client_name: str = "sensor") -> Certificates:
+    """Files in `directory`; the server is 127.0.0.1 and localhost, the client is called `client_name`."""
+    authority = Authority(directory)
+    return Certificates(authority.file, authority.pair("server", "localhost"), authority.pair("client", client_name))
 
 
 def _certificate(

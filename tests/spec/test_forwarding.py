@@ -1,11 +1,15 @@
-"""The short way of QoS 0 against the long way: the same bytes for the same subscribers, however the stream is cut."""
+"""The short way of QoS 0 and 1 against the long way: the same bytes for the same subscribers, however they are cut."""
 
 import random
 
 import pytest
 
+from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.session import Session
+from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.encode import encode
-from metromq.protocol.wire.packets import MQTT5, MQTT311, Pingreq, Publish, Subscription
+from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
 
 
@@ -151,3 +155,50 @@ def test_bytes_that_are_no_topic_are_refused_on_the_short_way_too() -> None:
     publisher = world.connect("p", MQTT311)
     publisher.feed(b"\x30\x01\x00")
     assert publisher.closed
+
+
+class Peered(Federation):
+    """A city in which one peer, for now without a connection, gets a copy of everything."""
+
+    def __init__(self) -> None:
+        self.session = Session(99, "$link/peer")
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        return [LinkCopy(self.session, b"")]
+
+    def run_copies(self, topic: str) -> list[LinkCopy] | None:
+        return [LinkCopy(self.session, b"")]
+
+
+@pytest.mark.parametrize("journal", [False, True])
+def test_peers_get_qos_1_by_the_short_way_too(journal: bool) -> None:
+    world = World(journal=journal)
+    city = Peered()
+    world.hub.federate(city)
+    reader, publisher = world.connect("r"), world.connect("p")
+    reader.subscribe("a", qos=1)
+    for number in range(3):  # from the second one on the route is known
+        publisher.publish("a", b"%d" % number, qos=1)
+    assert reader.payloads() == [b"0", b"1", b"2"]
+    assert city.session.waiting() == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_qos_1_waits_for_the_window_on_both_ways(version: int) -> None:
+    received: list[list[bytes]] = []
+    for fast in (False, True):
+        world = World(Settings(max_inflight=2), journal=False)
+        reader, publisher = world.connect("r", version), world.connect("p", version)
+        reader.subscribe("a", qos=1)
+        reader.connection.fast = publisher.connection.fast = fast
+        reader.raw = publisher.raw = b""
+        packets = [encode(Publish("a", b"%d" % n, 1, packet_id=n), version) for n in range(1, 6)]
+        publisher.feed(b"".join(packets))
+        publisher.feed(packets[0])
+        first = reader.raw
+        for packet_id in (1, 2, 2, 9, 3, 4):  # some of them are not under way
+            reader.feed(encode(Ack(PUBACK, packet_id), version))
+        received.append([first, reader.raw, publisher.raw])
+        assert not reader.closed
+    assert received[0] == received[1]
+    assert received[1][1].startswith(received[1][0])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
-from metromq.broker.city.access import CityAccess
+from metromq.broker.city.access import CityAccess, LinkAccess
+from metromq.broker.city.certificates import dialling_context, link_door
 from metromq.broker.city.host import CityHost, link_secret
 from metromq.broker.door import HttpDoor
 from metromq.broker.journal.commit import GroupCommit
@@ -20,10 +21,12 @@ from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
+from metromq.broker.tls import load_certificates, tls_context
 from metromq.broker.turns import Turns, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
 from metromq.federation.city import City
+from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import recover, snapshot
@@ -104,6 +107,11 @@ class Broker:
         return self.ports[0]
 
     @property
+    def link_port(self) -> int:
+        """Where peers reach this broker."""
+        return self.ports[-1] if self._city is not None and self._city.links.certified else self.port
+
+    @property
     def metrics_port(self) -> int:
         return self._http.port if self._http is not None else 0
 
@@ -134,7 +142,7 @@ class Broker:
             self.turns.commit = self._commit
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
-            await self._open_door(loop, listener)
+            await self._open_door(loop, listener, self.access)
         where = f"{config.listeners[0].host}:{self.port}"
         self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
         if config.metrics.port is not None:
@@ -142,7 +150,7 @@ class Broker:
             await self._http.open()
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.host is not None and self._city is not None:
-            self.host.start(link_secret(self._city), self._peer_addresses)
+            await self._open_links(self.host, self._city)
         if config.recorder.lake is not None:
             self._recording = Recording(
                 self.hub,
@@ -162,14 +170,21 @@ class Broker:
         data_dir = config.data_dir if self._journal is not None else None
         self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
         self.hub.federate(self.host)
-        return CityAccess(
-            config.auth,
-            self._authenticator,
-            config.name,
-            self.host.node.peers,
-            link_secret(city),
-            self.host.journal_told,
+        certified = city.links.certified
+        self._link_access = LinkAccess(
+            config.name, self.host.node.peers, link_secret(city), certified, self.host.journal_told
         )
+        return CityAccess(config.auth, self._authenticator, None if certified else self._link_access)
+
+    async def _open_links(self, host: CityHost, city: City) -> None:
+        """Peers may come, and are dialled."""
+        tls = None
+        door = link_door(city, self.config.name)
+        if door is not None:
+            await self._open_door(asyncio.get_running_loop(), door, self._link_access)
+            tls = dialling_context(door)
+            self._contexts.append((tls, door))
+        host.start(link_secret(city), self._peer_addresses, tls)
 
     # --- journal --------------------------------------------------------------------------------------------------
 
@@ -250,7 +265,7 @@ class Broker:
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
-    async def _open_door(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
+    async def _open_door(self, loop: asyncio.AbstractEventLoop, listener: Listener, access: Access) -> None:
         tls = tls_context(listener) if listener.is_secure else None
         if tls is not None:
             self._contexts.append((tls, listener))
@@ -260,13 +275,13 @@ class Broker:
             if listener.is_websocket:
                 from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
 
-                server = socket_server = await serve_websocket(self.turns, self.access, listener, anonymous, tls)
+                server = socket_server = await serve_websocket(self.turns, access, listener, anonymous, tls)
                 # Clients are closed by us, behind their DISCONNECT.
                 self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
-                        self.turns, self.access, anonymous, listener.use_identity_as_username
+                        self.turns, access, anonymous, listener.use_identity_as_username
                     ),
                     listener.host,
                     listener.port,
@@ -414,21 +429,3 @@ def settings_of(config: Config) -> Settings:
         max_connects_per_s=limits.max_connects_per_s,
         record_qos0=config.journal.record_qos0,
     )
-
-
-def tls_context(listener: Listener) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificates(context, listener)
-    return context
-
-
-def load_certificates(context: ssl.SSLContext, listener: Listener) -> None:
-    assert listener.cert_file is not None
-    try:
-        context.load_cert_chain(listener.cert_file, listener.key_file)
-        if listener.ca_file is not None:
-            context.load_verify_locations(listener.ca_file)
-            context.verify_mode = ssl.CERT_REQUIRED if listener.require_certificate else ssl.CERT_OPTIONAL
-    except ssl.SSLError as error:
-        raise ConfigError(f"listener {listener.host}:{listener.port}", f"bad certificate or key: {error}") from error

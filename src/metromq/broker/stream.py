@@ -8,9 +8,8 @@ from metromq.broker.turns import Turns, Writer
 from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 
-RECHECK_S: Final = 0.002  # a publisher that is too fast waits in steps of this,
+PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than this: a slow subscriber stalls nobody
 LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
-RECHECKS: Final = 10  # and no longer than this many, so that a slow subscriber stalls nobody
 
 
 @final
@@ -24,7 +23,7 @@ class StreamWriter(Writer):
         self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.buffered = False  # the transport may still hold bytes that must go first
-        self.rechecks = 0
+        self.patience: asyncio.TimerHandle | None = None  # set while this publisher waits for a receiver
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
@@ -68,6 +67,7 @@ class StreamWriter(Writer):
         turns.now()
         self.connection.lost()
         turns.worked()
+        self.release()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -81,6 +81,8 @@ class StreamWriter(Writer):
         self.connection.drained()
         self.flush()
         self.turns.worked()
+        if not self.paused:
+            self.release()
 
     def flush(self) -> None:
         connection = self.connection
@@ -135,19 +137,29 @@ class StreamWriter(Writer):
     def _slow_down(self) -> None:
         """The publisher is read again when the receiver has drained, or after a short while in any case."""
         target = self.connection.slow_target
-        transport = self.transport
-        if target is None or transport is None:
-            return
-        if target.waiting_bytes > target.soft_limit_bytes and not target.stalled and self.rechecks < RECHECKS:
-            if self.rechecks == 0:
-                transport.pause_reading()
-            self.rechecks += 1
-            self.turns.loop.call_later(RECHECK_S, self._slow_down)
-            return
         self.connection.slow_target = None
-        if self.rechecks:
-            self.rechecks = 0
-            transport.resume_reading()
+        transport = self.transport
+        if target is None or transport is None or self.patience is not None:
+            return
+        if target.waiting_bytes > target.soft_limit_bytes:
+            self.turns.flush()  # it may lag only because the turn has not ended
+        if target.waiting_bytes <= target.soft_limit_bytes or target.stalled:
+            return
+        transport.pause_reading()
+        self.patience = self.turns.loop.call_later(PATIENCE_S, self.go_on)
+        owner = target.owner
+        if isinstance(owner, Writer):
+            if owner.followers is None:
+                owner.followers = {}
+            owner.followers[self] = None
+
+    def go_on(self) -> None:
+        patience = self.patience
+        if patience is not None:
+            self.patience = None
+            patience.cancel()
+            if self.transport is not None:
+                self.transport.resume_reading()
 
 
 def common_name(certificate: dict[str, object]) -> str:

@@ -30,6 +30,7 @@ class Writer(Flusher):
         self.connection = connection
         self.paused = False
         self.held_bytes = 0  # what this client counts for in the total
+        self.followers: dict[Writer, None] | None = None  # publishers that wait until this client has drained
         connection.owner = self
 
     def is_open(self) -> bool:
@@ -39,6 +40,17 @@ class Writer(Flusher):
     def abort(self) -> None:
         """Ends it without waiting for what is unsent."""
         raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Whoever was waited for has drained, is gone, or has had its time."""
+
+    def release(self) -> None:
+        """Lets those go on who waited for this client."""
+        followers = self.followers
+        if followers is not None:
+            self.followers = None
+            for follower in followers:
+                follower.go_on()
 
     def account(self, held_bytes: int) -> None:
         """Keeps the total of unsent output and squeezes those who lag while it is too large."""

@@ -43,7 +43,7 @@ def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability
 
     async def show(running: RunningCity, status: CityStatus) -> None:
         fleet = Fleet(running.city, city_sensors(running.city, seed, buses, bikes))
-        console.print(hints(running.city, data), highlight=False)
+        console.print(hints(running.city, data), highlight=False, soft_wrap=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.run())
             group.create_task(follow(running, fleet, console))
@@ -68,17 +68,15 @@ def hints(city: City, data: Path) -> str:
     where = "" if data == DEFAULT_DATA else f" --data {shlex.quote(str(data))}"
     first, middle, last = city.brokers[0], city.brokers[len(city.brokers) // 2], city.brokers[-1]
     quarter = (last.area.split() or ["3"])[0].split("/")[0]
-    bus = f"{quarter}/0/1/2/bus/7/position"
     commands = {
-        f"mosquitto_sub -h {first.host} -p {first.port} -v -t '+/+/+/+/bus/#'": "every bus, wherever it is",
-        f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'": "everything in a quarter of the city",
-        f"{program} pub -h {middle.host} -p {middle.port} -t news/today -m hello": "any other topic works too",
-        f"{program} status{where}": "what runs where, and what passes between brokers",
-        f"{program} explain {bus} --from {first.name}{where}": "the way of a message, and why",
+        "every bus, wherever it is": f"mosquitto_sub -h {first.host} -p {first.port} -v -t '+/+/+/+/bus/#'",
+        "everything in a quarter of the city": f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'",
+        "any other topic works too": f"{program} pub -h {middle.host} -p {middle.port} -t news/today -m hello",
+        "what runs where, and what passes between brokers": f"{program} status{where}",
+        "the way of a message, and why": f"{program} explain {quarter}/0/1/2/bus/7/position --from {first.name}{where}",
     }
-    width = max(map(len, commands))
-    lines = [f"  {text:{width}}  # {what}" for text, what in commands.items()]
-    last_line = "Or kill a broker (kill -9 and its pid), and let status show who takes its area over."
+    lines = [f"  # {what}\n  {text}" for what, text in commands.items()]
+    last_line = "Or kill a broker (kill -9 and its pid): its area is taken over until it is back."
     return "\n".join(("", "In another terminal, at any broker:", *lines, last_line, ""))
 
 

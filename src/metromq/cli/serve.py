@@ -132,7 +132,7 @@ def peer_addresses(city: City, name: str, given: tuple[str, ...]) -> dict[str, t
         place = parse_listener(address)
         found[peer] = (place.host, place.port)
     for peer in city.names:
-        if peer not in found and peer != name and city.broker(peer).port == 0:
+        if peer not in found and peer != name and city.link_address(peer)[1] == 0:
             raise ConfigError(f"broker {peer}", "has port 0 in the city's file: give it one, or --peer NAME=HOST:PORT")
     return found
 

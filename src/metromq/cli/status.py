@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from metromq.cli.tables import brokers_table, links_table, totals
+from metromq.cli.tables import brokers_table, links_table, problems, totals
 from metromq.control.asking import ask_city
 from metromq.control.places import DEFAULT_DATA, city_running
 from metromq.federation.status import UP, to_json
@@ -37,13 +37,12 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
         click.echo(json.dumps(to_json(status)))
     else:
         console = Console()
-        console.print(brokers_table(status))
+        console.print(brokers_table(status, console.width))
         links = links_table(status, every_link)
         if links is not None:
             console.print()
             console.print(links)
-        for broker in status.brokers:
-            if broker.problem:
-                console.print(f"{broker.name}: {broker.problem}", highlight=False)
+        for line in problems(status):
+            console.print(line, highlight=False)
         console.print(totals(status), highlight=False)
     sys.exit(0 if all(broker.state == UP for broker in status.brokers) else 1)

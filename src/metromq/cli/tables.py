@@ -1,5 +1,7 @@
 """How a city's status looks to people."""
 
+from typing import Literal
+
 from rich.table import Table
 
 from metromq.federation.status import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
@@ -8,14 +10,38 @@ STYLES = {"up": "green", "down": "red", "unreachable": "yellow"}
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def brokers_table(status: CityStatus) -> Table:
-    table = Table(title=f"{status.city} ({status.routing})", title_justify="left", box=None, pad_edge=False)
-    for name in ("broker", "listen", "area", "site", "pid", "state", "serves"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("broker", "listen", "pid", "state"))
-    for name in ("links", "clients", "subs", "in/s", "out/s", "backlog"):
-        table.add_column(name, justify="right")
+# What a broker's row has, the least width of a terminal that shows it, and whether it is a number.
+COLUMNS = (
+    ("broker", 0, False),
+    ("listen", 0, False),
+    ("area", 0, False),
+    ("site", 130, False),
+    ("pid", 0, True),
+    ("state", 0, False),
+    ("serves", 0, False),
+    ("links", 0, True),
+    ("clients", 0, True),
+    ("subs", 112, True),
+    ("in/s", 0, True),
+    ("out/s", 0, True),
+    ("backlog", 112, True),
+)
+
+
+def brokers_table(status: CityStatus, width: int) -> Table:
+    """As much as fits into `width` signs."""
+    title = f"{status.city} ({status.routing})"
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1 if width < 100 else 2, 0, 0)
+    )
+    shown = [number for number, (_, least, _) in enumerate(COLUMNS) if width >= least]
+    for name, _, is_number in (COLUMNS[number] for number in shown):
+        least = 9 if name == "serves" and any(not area.home for b in status.brokers for area in b.areas) else None
+        side: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(name, justify=side, no_wrap=name != "serves", overflow="fold", min_width=least)
     for broker in status.brokers:
-        table.add_row(*_broker_row(broker))
+        row = _broker_row(broker)
+        table.add_row(*(row[number] for number in shown))
     return table
 
 
@@ -23,7 +49,7 @@ def _broker_row(broker: BrokerStatus) -> list[str]:
     state = f"[{STYLES[broker.state]}]{broker.state}[/]"
     place = [broker.name, broker.listen, broker.area, broker.site, str(broker.pid or ""), state]
     if broker.state != UP:
-        return [*place, "", "", "", "", "", "", ""]
+        return [*place, *[""] * (len(COLUMNS) - len(place))]
     links_up = sum(1 for link in broker.links if link.state == UP)
     return [
         *place,
@@ -72,6 +98,15 @@ def _link_row(broker: str, link: LinkStatus) -> list[str]:
         f"{link.messages_received_per_s:.1f}",
         link.problem,
     ]
+
+
+def problems(status: CityStatus) -> list[str]:
+    """A line for each problem, with the brokers that have it."""
+    names: dict[str, list[str]] = {}
+    for broker in status.brokers:
+        if broker.problem:
+            names.setdefault(broker.problem, []).append(broker.name)
+    return [f"{', '.join(having)}: {problem}" for problem, having in names.items()]
 
 
 def duration(seconds: float) -> str:

@@ -78,7 +78,7 @@ async def run(city: City, data: Path, only: tuple[str, ...], options: Options, c
 
 async def _start_and_work(running: RunningCity, console: Console, work: Work) -> None:
     status = await start_with_bar(running, console)
-    console.print(brokers_table(status))
+    console.print(brokers_table(status, console.width))
     console.print(f"Data and logs are in {running.data}. Ctrl-C stops the city.", highlight=False)
     await work(running, status)
 

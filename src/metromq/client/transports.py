@@ -71,6 +71,10 @@ class StreamTransport(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
+    def peer_certificate(self) -> dict[str, object]:
+        """What the server's verified certificate says; empty without TLS."""
+        return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
+
     async def close(self) -> None:
         if self._transport is None or self._gone.done():
             return
@@ -106,7 +110,7 @@ class Place:
         return (self.bind_address, 0) if self.bind_address else None
 
 
-async def open_stream(listener: Listener, place: Place) -> Transport:
+async def open_stream(listener: Listener, place: Place) -> StreamTransport:
     loop = asyncio.get_running_loop()
     _, transport = await loop.create_connection(
         lambda: StreamTransport(listener), place.host, place.port, ssl=place.tls, local_addr=place.local

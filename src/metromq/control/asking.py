@@ -34,7 +34,7 @@ async def get(address: str, path: str, query: Mapping[str, str] | None = None, t
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        raise NoAnswer(f"{address} does not answer: {error or 'no answer in time'}") from error
+        raise NoAnswer(f"{address} does not answer: {str(error) or 'nothing came in time'}") from error
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     if len(words) < 2 or words[1] != b"200":
@@ -82,7 +82,7 @@ async def ask_city(city: City, data: Path) -> CityStatus:
 async def _ask(spec: BrokerSpec, place: Place | None) -> BrokerStatus:
     silent = BrokerStatus(spec.name, DOWN, spec.listen, spec.area, spec.site)
     if place is None:
-        return dataclasses.replace(silent, problem="it has not been started here")
+        return dataclasses.replace(silent, problem="not running here")
     if not lives(place.pid):
         return dataclasses.replace(silent, problem=f"its process {place.pid} is gone")
     try:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset
+from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset, split_address
 from metromq.federation.city_text import city_text
 
 DEFAULT_DATA = Path("metromq-data")
@@ -23,6 +24,7 @@ CITY_FILE = "city.toml"
 BROKER_FILE = "broker.json"
 LOG_FILE = "broker.log"
 LOCK_FILE = "up.lock"
+ADDRESSES = ("listen", "link_listen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,11 @@ def with_chosen_ports(city: City, chosen: Mapping[str, BrokerSpec]) -> City:
     brokers = list(city.brokers)
     for number, broker in enumerate(brokers):
         before = chosen.get(broker.name)
-        if broker.port == 0 and before is not None and before.host == broker.host:
-            brokers[number] = dataclasses.replace(broker, listen=before.listen)
+        for name in ADDRESSES if before is not None else ():
+            address, earlier = getattr(broker, name), getattr(before, name)
+            if address.endswith(":0") and earlier and split_address(earlier)[0] == split_address(address)[0]:
+                broker = _with_address(broker, name, earlier)
+        brokers[number] = broker
     return dataclasses.replace(city, brokers=tuple(brokers))
 
 
@@ -71,16 +76,28 @@ def choose_ports(city: City) -> City:
     with ExitStack() as stack:
         brokers = []
         for broker in city.brokers:
-            if broker.port == 0:
-                held = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in broker.host else socket.AF_INET))
-                try:
-                    held.bind((broker.host, 0))
-                except OSError as error:
-                    raise ConfigError(f"broker {broker.name}", f"cannot use {broker.host}: {error.strerror}") from error
-                host = f"[{broker.host}]" if ":" in broker.host else broker.host
-                broker = dataclasses.replace(broker, listen=f"{host}:{held.getsockname()[1]}")
+            for name in ADDRESSES:
+                address = getattr(broker, name)
+                if address.endswith(":0"):
+                    broker = _with_address(broker, name, _held(stack, broker.name, address))
             brokers.append(broker)
     return dataclasses.replace(city, brokers=tuple(brokers))
+
+
+def _with_address(broker: BrokerSpec, name: str, address: str) -> BrokerSpec:
+    changes: dict[str, Any] = {name: address}
+    return dataclasses.replace(broker, **changes)
+
+
+def _held(stack: ExitStack, name: str, address: str) -> str:
+    """The address with a port that nobody else gets before the stack is left."""
+    host, _ = split_address(address)
+    held = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    try:
+        held.bind((host, 0))
+    except OSError as error:
+        raise ConfigError(f"broker {name}", f"cannot use {host}: {error.strerror}") from error
+    return f"{f'[{host}]' if ':' in host else host}:{held.getsockname()[1]}"
 
 
 def is_free(host: str, port: int) -> bool:

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from metromq.control.asking import ask_city, is_ready
-from metromq.control.places import CITY_FILE, LOG_FILE, choose_ports, is_free, keep_city, with_chosen_ports
+from metromq.control.places import ADDRESSES, CITY_FILE, LOG_FILE, choose_ports, is_free, keep_city, with_chosen_ports
 from metromq.control.processes import Keeper, Program, Supervisor
 from metromq.errors import UsageError
-from metromq.federation.city import City, load_city
+from metromq.federation.city import BrokerSpec, City, load_city, split_address
 from metromq.federation.status import UP, CityStatus
 
 LINKS_PATIENCE_S = 20.0
@@ -75,8 +75,13 @@ def resolved(city: City, data: Path) -> City:
         earlier = load_city(data / CITY_FILE)
     except UsageError:
         return choose_ports(city)  # an old or broken file is written anew
-    free = tuple(broker for broker in earlier.brokers if broker.port and is_free(broker.host, broker.port))
-    return choose_ports(with_chosen_ports(city, {broker.name: broker for broker in free}))
+    free = {broker.name: broker for broker in earlier.brokers if broker.port and _is_free(broker)}
+    return choose_ports(with_chosen_ports(city, free))
+
+
+def _is_free(broker: BrokerSpec) -> bool:
+    addresses = (getattr(broker, name) for name in ADDRESSES)
+    return all(is_free(*split_address(address)) for address in addresses if address)
 
 
 def broker_program(city_file: Path, data: Path, name: str, options: Options) -> Program:

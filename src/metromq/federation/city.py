@@ -88,9 +88,16 @@ class LinkSecurity:
     # A secret in a file of its own can have tighter permissions than the city's file.
     secret: str | None = None
     secret_file: Annotated[Path, ReadableFile()] | None = None
+    # The authority that every broker's certificate comes from.
     ca_file: Annotated[Path, ReadableFile()] | None = None
-    cert_file: Annotated[Path, ReadableFile()] | None = None
-    key_file: Annotated[Path, ReadableFile()] | None = None
+    # This broker's certificate and key; its common name is the broker's name. `{name}` in a path stands for that name,
+    # so that brokers on one machine can share the city's file.
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    @property
+    def certified(self) -> bool:
+        return self.ca_file is not None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.secret is not None and self.secret_file is not None:
@@ -103,6 +110,17 @@ class LinkSecurity:
                 yield name, f"is needed beside {given[0]} for mutual TLS"
         if not given and self.secret is None and self.secret_file is None:
             yield "secret", "is missing: peers need a secret, a secret_file, or ca_file, cert_file and key_file"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT or [HOST]:PORT."""
+    host, _, port = text.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_address(text: str) -> bool:
+    _, colon, port = text.rpartition(":")
+    return bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +145,24 @@ class BrokerSpec:
     site: str = ""
     latitude: Latitude | None = None
     longitude: Longitude | None = None
+    # Where peers reach it over mutual TLS, when [links] has certificates; clients cannot enter there.
+    link_listen: str = ""
 
     @property
     def host(self) -> str:
-        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+        return split_address(self.listen)[0]
 
     @property
     def port(self) -> int:
-        return int(self.listen.rpartition(":")[2])
+        return split_address(self.listen)[1]
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not self.name or not self.name.isprintable() or "/" in self.name or len(self.name.encode()) > 64:
             yield "name", "must be 1 to 64 bytes of printable text without a slash"
-        _, colon, port = self.listen.rpartition(":")
-        if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        if not _is_address(self.listen):
             yield "listen", f'must look like 127.0.0.1:1883, not "{self.listen}"'
+        if self.link_listen and not _is_address(self.link_listen):
+            yield "link_listen", f'must look like 127.0.0.1:8884, not "{self.link_listen}"'
         for area in self.area.split():
             if any(digit not in DIGITS for digit in area.split("/")):
                 yield "area", f'must be digits 0 to 3 with slashes between, such as 1/0, not "{area}"'
@@ -180,16 +201,26 @@ class City:
             yield "brokers", "a city needs at least one"
         sites = {site.name for site in self.sites}
         names: set[str] = set()
-        addresses: set[str] = set()
         for number, broker in enumerate(self.brokers):
             if broker.name in names:
                 yield f"brokers[{number}].name", f'"{broker.name}" is taken by another broker'
             if broker.site and broker.site not in sites:
                 yield f"brokers[{number}].site", f'"{broker.site}" is none of the sites'
-            if not broker.listen.endswith(":0") and broker.listen in addresses:
-                yield f"brokers[{number}].listen", f"{broker.listen} is taken by another broker"
             names.add(broker.name)
-            addresses.add(broker.listen)
+        yield from self._address_problems()
+
+    def _address_problems(self) -> Iterator[tuple[str, str]]:
+        addresses: set[str] = set()
+        for number, broker in enumerate(self.brokers):
+            if self.links.certified and not broker.link_listen:
+                yield f"brokers[{number}].link_listen", "is needed: with certificates peers enter through a door of TLS"
+            if broker.link_listen and not self.links.certified:
+                yield f"brokers[{number}].link_listen", "has no meaning without certificates in [links]"
+            for name in ("listen", "link_listen"):
+                address = getattr(broker, name)
+                if address and not address.endswith(":0") and address in addresses:
+                    yield f"brokers[{number}].{name}", f"{address} is taken by another broker"
+                addresses.add(address)
 
     def _area_problems(self) -> Iterator[tuple[str, str]]:
         taken: dict[str, str] = {}
@@ -235,6 +266,11 @@ class City:
         if name not in self.by_name:
             raise UsageError(f'city {self.name} has no broker "{name}"; it has {", ".join(self.names)}')
         return self.by_name[name]
+
+    def link_address(self, name: str) -> tuple[str, int]:
+        """Where peers dial a broker."""
+        broker = self.broker(name)
+        return split_address(broker.link_listen if self.links.certified else broker.listen)
 
     def cluster_of(self, name: str) -> str:
         """The first l_c digits of the broker's first area; brokers that share them watch each other."""

@@ -31,6 +31,7 @@ from metromq.federation.effects import (
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
     VERSION,
+    Beat,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
@@ -97,7 +98,9 @@ class Node:
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval."""
         self.coordinator.set_clients(clients)
-        effects: list[Effect] = [Send(peer, self._own_hello(peer, now_us)) for peer in self.coordinator.due(now_us)]
+        due = self.coordinator.due(now_us)
+        beats = self.coordinator.beats(now_us) if due else ()
+        effects: list[Effect] = [Send(peer, self._own_hello(peer, beats)) for peer in due]
         effects += self._table_changes(self.coordinator.claims(now_us), "", now_us)
         alive = self.coordinator.alive(now_us)
         if alive != self._alive:
@@ -110,7 +113,7 @@ class Node:
         self.up.add(peer)
         self._routes.clear()  # which member of a shared subscription is reachable has changed
         effects = self._announce(peer, now_us)
-        effects.append(Send(peer, self._own_hello(peer, now_us)))
+        effects.append(Send(peer, self._own_hello(peer, self.coordinator.beats(now_us))))
         effects += self.directory.reconnected(peer)
         return self._counted(effects)
 
@@ -201,8 +204,7 @@ class Node:
 
     # Inside.
 
-    def _own_hello(self, peer: str, now_us: int) -> Hello:
-        beats = self.coordinator.beats(now_us)
+    def _own_hello(self, peer: str, beats: tuple[Beat, ...]) -> Hello:
         return Hello(VERSION, self._incarnation, self.table.digest(), self.announcer.digest(peer), beats)
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:

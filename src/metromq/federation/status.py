@@ -14,7 +14,7 @@ UNREACHABLE: Final = "unreachable"  # its process lives, or peers hear it, but i
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """The durable stream to one peer, and what comes back over the peer's own."""
+    """The durable stream to one peer, and what comes back over the peer's own; control frames are not counted."""
 
     peer: str
     state: str
@@ -73,6 +73,9 @@ class BrokerStatus:
     clients: int = 0  # connected now
     sessions: int = 0  # connected or not
     subscriptions: int = 0
+    subscribes: int = 0  # filters that clients have subscribed to since the start
+    interest_received: int = 0  # filters that peers have announced since the start
+    interest_sent: int = 0  # filters announced to peers, counted for each peer
     retained_messages: int = 0
     queued_messages: int = 0  # that wait for clients
     traffic: Traffic = dataclasses.field(default_factory=Traffic)

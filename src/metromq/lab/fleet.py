@@ -10,6 +10,7 @@ from metromq.federation.city import City, haversine_km
 from metromq.lab.sensors import Reading, Sensor
 
 AVOID_S = 5.0  # a broker that was not there is tried again after this
+PATIENCE_S = 3.0
 PAUSE_S = 0.5  # when no broker is there
 
 
@@ -51,7 +52,7 @@ class Fleet:
                 async with Client(spec.host, spec.port, identifier=sensor.name, keepalive_s=20) as client:
                     await self._report(sensor, client, broker, waiting)
                 self.tally.moves += 1
-            except (MetroError, OSError):
+            except (MetroError, OSError, TimeoutError):
                 self.tally.losses += 1
                 self._avoid_until[broker] = asyncio.get_running_loop().time() + AVOID_S
                 if len(self._avoided()) == len(self._city.names):
@@ -63,7 +64,8 @@ class Fleet:
             if not waiting:
                 waiting += sensor.readings()
             while waiting:
-                await client.publish(waiting[0].topic, waiting[0].payload, qos=1, retain=waiting[0].retain)
+                async with asyncio.timeout(PATIENCE_S):  # a broker that hangs is as good as gone
+                    await client.publish(waiting[0].topic, waiting[0].payload, qos=1, retain=waiting[0].retain)
                 waiting.pop(0)
                 self.tally.published += 1
             await asyncio.sleep(sensor.kind.interval_s)

@@ -14,6 +14,7 @@ EXPERIMENTS: dict[str, str] = {
     "delegation/fig20": "metromq.lab.delegation.placement",
     "delegation/fig21": "metromq.lab.delegation.placement",
     "delegation/fig22": "metromq.lab.delegation.placement",
+    "delegation/sweep": "metromq.lab.delegation.placement",
     "geographic/fig5": "metromq.lab.geographic",
     "geographic/fig6": "metromq.lab.geographic",
 }
@@ -25,6 +26,7 @@ TITLES: dict[str, str] = {
     "delegation/fig20": "power against the number of services",
     "delegation/fig21": "failed placements by workload ratio",
     "delegation/fig22": "power saved against random, by workload ratio",
+    "delegation/sweep": "what the paper's open parameters can and cannot give in Figs. 19, 21 and 22",
     "geographic/fig5": "messages per second of three broker networks",
     "geographic/fig6": "messages per second by subscription interval",
 }

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 Points = Sequence[tuple[float, float]]
+MOST_COLUMNS = 6
 
 
 def _silent(done: int, total: int) -> None:
@@ -31,7 +32,7 @@ class PublishedRow:
     name: str
     published: float
     ours: float
-    ratio: float
+    ratio: float | None  # None when the published number is zero and ours is not
     verdict: str
 
 
@@ -65,41 +66,56 @@ def compare(
     name: str, published: float, ours: float, matches: float = 0.1, near: float = 0.35, at_most: bool = False
 ) -> PublishedRow:
     """Judges our number: relative distance within `matches` or `near`; with `at_most` anything not above matches."""
-    if published == 0:
-        ratio = 1.0 if ours == 0 else float("inf")
-    else:
-        ratio = ours / published
-    distance = abs(ratio - 1)
+    ratio = ours / published if published else (1.0 if ours == 0 else None)
+    distance = abs(ratio - 1) if ratio is not None else float("inf")
     if distance <= matches or (at_most and ours <= published):
         verdict = "matches"
     elif distance <= near:
         verdict = "near"
     else:
         verdict = "differs"
-    return PublishedRow(name, published, round(ours, 6), round(ratio, 4), verdict)
+    return PublishedRow(name, published, round(ours, 6), None if ratio is None else round(ratio, 4), verdict)
 
 
 def show(report: Report, console: Console) -> None:
     """Prints the curves side by side, then the published numbers beside ours, then the notes."""
-    names = list(report.series)
-    curves = Table(title=f"{report.figure}: {report.y_label}", title_justify="left")
-    curves.add_column(report.x_label, justify="right")
-    for name in names:
-        curves.add_column(name, justify="right")
-    values = {name: dict(report.series[name]) for name in names}
-    for x in sorted({x for points in report.series.values() for x, _ in points}):
-        curves.add_row(f"{x:g}", *(f"{values[name][x]:,.4g}" if x in values[name] else "" for name in names))
-    console.print(curves)
+    console.print(_curves(report))
     if report.published:
         rows = Table(title="published beside ours", title_justify="left")
         for column in ("what", "published", "ours", "ratio", "verdict"):
             rows.add_column(column, justify="left" if column in ("what", "verdict") else "right")
         for row in report.published:
-            rows.add_row(row.name, f"{row.published:,.4g}", f"{row.ours:,.4g}", f"{row.ratio:.2f}", row.verdict)
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+            rows.add_row(row.name, _figure(row.published), _figure(row.ours), ratio, row.verdict)
         console.print(rows)
     for note in report.notes:
         console.print(f"- {note}", highlight=False)
     console.print(f"{report.seconds:.1f} s")
+
+
+def _curves(report: Report) -> Table:
+    """A column per curve, or a row when there are too many for the width of a screen."""
+    table = Table(title=f"{report.figure}: {report.y_label}", title_justify="left")
+    values = {name: dict(points) for name, points in report.series.items()}
+    places = sorted({x for points in values.values() for x in points})
+    if len(values) <= MOST_COLUMNS or len(places) > len(values):
+        for column in (report.x_label, *values):
+            table.add_column(column, justify="right")
+        for x in places:
+            table.add_row(f"{x:g}", *(_figure(points.get(x)) for points in values.values()))
+        return table
+    table.add_column(report.x_label)
+    for x in places:
+        table.add_column(f"{x:g}", justify="right")
+    for name, points in values.items():
+        table.add_row(name, *(_figure(points.get(x)) for x in places))
+    return table
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:,.4g}"
 
 
 def plot(report: Report, file: Path) -> None:

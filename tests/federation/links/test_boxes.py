@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
-from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, SHARE, Inbox
+from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, REMEMBERED_CHECKED, SHARE, Inbox
 from metromq.federation.links.outbox import Outbox
 from metromq.federation.stages import FINAL, HANDOVER, OWNER
 from metromq.protocol.session.message import Message
@@ -93,3 +93,16 @@ def test_a_new_journal_starts_its_numbers_again() -> None:
     assert inbox.journal_of("b1", 78)
     assert inbox.accept("b1", entry(4), "me") == DELIVER
     assert inbox.cursor("b1") == 4
+
+
+def test_the_memory_of_marked_copies_is_bounded_and_survives_a_snapshot() -> None:
+    inbox = Inbox()
+    for number in range(REMEMBERED_CHECKED + 10):
+        assert inbox.accept("sender", entry(number, flags=CHECK), "me") == DELIVER
+    again = Inbox()
+    again.load(inbox.dump())
+    for box in (inbox, again):
+        late = REMEMBERED_CHECKED + 100
+        assert box.accept("other", entry(10, sequence=late), "me") == DROP
+        assert box.accept("other", entry(9, sequence=late + 1), "me") == DELIVER  # older than the memory
+        assert len(box.dump()) <= 8 * (REMEMBERED_CHECKED + 1) + 100

@@ -1,8 +1,9 @@
-"""The paper's totals from its formulas, and the simulator beside them."""
+"""The paper's totals from its formulas, and the simulator and a live city beside them."""
 
 import pytest
 
 from metromq.lab.geographic.formulas import SCHEMES, Load, cost
+from metromq.lab.geographic.live import run_live
 from metromq.lab.geographic.simulated import simulate
 from metromq.lab.geographic.workload import build, scaled
 
@@ -12,12 +13,29 @@ def test_the_formulas_give_the_published_totals() -> None:
     assert totals == [7416.7, 10116.7, 1796.7]
 
 
+PARTS = ("publish_in", "subscribe_in", "publish_out", "subscribe_out", "total")
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_simulator_agrees_with_the_formulas(scheme: str) -> None:
     load = Load(level=2, subscribers=5000)
     simulated, computed = simulate(scheme, load), cost(scheme, load)
-    for part in ("publish_in", "subscribe_in", "publish_out", "subscribe_out", "total"):
+    for part in PARTS:
         assert getattr(simulated, part) == pytest.approx(getattr(computed, part), rel=0.02)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_broker_of_a_live_city_agrees_with_the_formulas(scheme: str) -> None:
+    """Sixteen processes with a hundredth of the clients."""
+    load = Load(level=2, subscribers=4000, subscribe_interval_s=50.0)
+    [live] = run_live(scheme, load, [50.0])
+    computed = cost(scheme, load)
+    assert len(live.costs()) == 16
+    for found in live.costs():
+        for part in PARTS:
+            assert getattr(found, part) == pytest.approx(getattr(computed, part), rel=0.02)
+    whole = Load(subscribers=4000, subscribe_interval_s=50.0)
+    assert live.cost(whole.level).total == pytest.approx(cost(scheme, whole).total, rel=0.02)
 
 
 def test_no_two_subscribers_of_a_broker_share_a_filter() -> None:

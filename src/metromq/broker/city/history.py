@@ -78,8 +78,8 @@ class History:
                 shares_done=note.shares_done,
                 check=True,
             )
-            if route.hops:
-                hub.replay(message, [host.copy_for(hop) for hop in route.hops])
+            if route.hops or route.shares:
+                hub.replay(message, [host.copy_for(hop) for hop in route.hops], route.shares)
             hub.abandon(session, entry)
 
     def hand_over(self, effect: HandOver) -> None:

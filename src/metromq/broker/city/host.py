@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,16 +94,17 @@ class CityHost(Federation):
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def start(self, secret: bytes, addresses: Mapping[str, tuple[str, int]]) -> None:
+    def start(
+        self, secret: bytes | None, addresses: Mapping[str, tuple[str, int]], tls: ssl.SSLContext | None = None
+    ) -> None:
         """After recovery: dials every peer and begins to greet."""
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
                 self.node.directory.restored(session.client_id, session.detached_wall_us)
         for peer in self.node.peers:
-            link = Link(self, peer, self.hub.link_session(peer), secret)
+            link = Link(self, peer, self.hub.link_session(peer), secret, tls)
             self.links[peer] = link
-            spec = self.city.broker(peer)
-            address = addresses.get(peer, (spec.host, spec.port))
+            address = addresses.get(peer) or self.city.link_address(peer)
             self._tasks.append(asyncio.create_task(link.run(*address)))
         self.run(self.node.directory.living(self.city.names))
         self._tasks.append(asyncio.create_task(self._tick()))
@@ -114,8 +116,15 @@ class CityHost(Federation):
 
     async def _tick(self) -> None:
         interval_s = self.city.membership.hello_interval_ms / 5000
+        pause_s = self.city.membership.hello_interval_ms / 1000
+        last = self.hub.now
         while True:
             self.turns.now()
+            if self.hub.now - last > interval_s + pause_s:
+                slept_s = self.hub.now - last
+                logs.warning("this process stood still", seconds=round(slept_s, 3))
+                self.node.coordinator.overslept(self._now_us(), int(slept_s * 1_000_000))
+            last = self.hub.now
             clients = len(self.hub.connections) - len(self.heard)
             self.run(self.node.tick(self._now_us(), clients))
             self.history.mark()
@@ -142,10 +151,6 @@ class CityHost(Federation):
 
     def _keep(self, effect: Keep) -> None:
         self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
-
-    def _routes_changed(self, effect: RoutesChanged) -> None:
-        for topic_filter in effect.filters:
-            self.hub.routes.invalidate(topic_filter)
 
     def _table_changed(self, effect: TableChanged) -> None:
         for entry in effect.entries:
@@ -288,10 +293,11 @@ class CityHost(Federation):
             logs.warning("the peer started with a new journal", peer=peer)
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
-        self.received_bytes[peer] += len(payload)
         if topic == CONTROL_TOPIC:
             self.run(self.node.frame(peer, payload, self._now_us()))
-        elif topic == BATCH_TOPIC:
+            return
+        self.received_bytes[peer] += len(payload)
+        if topic == BATCH_TOPIC:
             self._batch(peer, payload, waiter)
         elif topic == RUN_TOPIC:
             self._run(peer, payload)
@@ -407,12 +413,12 @@ def _journal_id(data_dir: Path | None) -> str:
         return fresh
 
 
-def link_secret(city: City) -> bytes:
-    """The city's secret from its file or the file it names."""
+def link_secret(city: City) -> bytes | None:
+    """The city's secret from its file or the file it names; None: certificates alone prove who is a peer."""
     if city.links.secret_file is not None:
         secret = city.links.secret_file.read_bytes().strip()
     else:
         secret = (city.links.secret or "").encode()
-    if not secret and city.links.ca_file is None:
+    if not secret and not city.links.certified:
         raise MetroError("the city has neither a secret nor certificates for its links")
-    return secret or b"certificates"
+    return secret or None

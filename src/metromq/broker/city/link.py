@@ -8,12 +8,13 @@ from typing import Protocol
 
 from metromq.broker import logs
 from metromq.broker.city.notes import read_note
+from metromq.broker.stream import common_name
 from metromq.broker.turns import Flusher, Turns
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
 from metromq.client.options import Options
 from metromq.client.transports import Place, Transport, open_stream
-from metromq.errors import MetroError
+from metromq.errors import MetroError, PeerViolation
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.batch import LinkMessage, encode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, LINK_CLIENT_PREFIX, RUN_TOPIC
@@ -23,6 +24,7 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.packets import MQTT5, Properties, Publish
+from metromq.protocol.wire.reasons import NOT_AUTHORIZED
 
 MAX_BATCH_MESSAGES = 512
 MAX_BATCH_BYTES = 256 * 1024
@@ -66,6 +68,8 @@ class LinkOutlet(Outlet):
         if self.waiting_bytes > self.hard_limit_bytes:
             self.dropped += 1
             return
+        if self.link.runs:  # a topic keeps its order, whichever way its messages take
+            self.link.send_fleeting()
         self._add(self.link.fleeting, message, note, 0)
 
     def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
@@ -130,7 +134,7 @@ class Link(Flusher):
     """One per peer. While it is down, what waits for the peer is in the journal under the link's session."""
 
     def __init__(
-        self, host: LinkHost, peer: str, session: Session, secret: bytes, tls: ssl.SSLContext | None = None
+        self, host: LinkHost, peer: str, session: Session, secret: bytes | None, tls: ssl.SSLContext | None = None
     ) -> None:
         self.host = host
         self.peer = peer
@@ -140,7 +144,7 @@ class Link(Flusher):
         self.fleeting: list[LinkMessage] = []
         self.runs: list[tuple[bytes, int]] = []
         self.sent_messages = 0
-        self.sent_bytes = 0
+        self.sent_bytes = 0  # of messages; greetings and announcements are not counted
         self._delays = [0] * DELAY_BUCKETS
         self.problem = ""
         self._secret = secret
@@ -174,12 +178,13 @@ class Link(Flusher):
     async def _connect(self, host: str, port: int) -> bool:
         self._down.clear()
         loop = asyncio.get_running_loop()
-        dialler = Dialler(self._secret, self.host.name, self.peer, secrets.token_bytes(NONCE_BYTES))
-        self._core = ClientCore(_options(self.host, _Proof(dialler)))
+        self._core = ClientCore(_options(self.host, self._proof()))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._ear = _Ear(self)
-                self._network = await open_stream(self._ear, Place(host, port, self._tls))
+                self._network = network = await open_stream(self._ear, Place(host, port, self._tls))
+                if self._tls is not None:
+                    self._check_name(common_name(network.peer_certificate()))
                 self._do(self._core.connect(loop.time()))
                 while not self.up and not self._down.is_set():
                     await asyncio.sleep(0.01)
@@ -187,6 +192,16 @@ class Link(Flusher):
             self._note_problem(str(error) or type(error).__name__)
             self._lose()
         return self.up
+
+    def _proof(self) -> _Proof | None:
+        """None: the city has no secret, and TLS proves both names."""
+        if self._secret is None:
+            return None
+        return _Proof(Dialler(self._secret, self.host.name, self.peer, secrets.token_bytes(NONCE_BYTES)))
+
+    def _check_name(self, name: str) -> None:
+        if name != self.peer:
+            raise PeerViolation(NOT_AUTHORIZED, f"the certificate there names {name or 'nobody'}, not {self.peer}")
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.problem:
@@ -220,16 +235,22 @@ class Link(Flusher):
             return
         while self.durable and not self._choked:
             self._send_batch(_cut(self.durable), 1)
-        while self.fleeting and not self._choked:
+        if not self._choked:
+            self.send_fleeting()
+
+    def send_fleeting(self) -> None:
+        """QoS 0: single messages, and then the runs, which came after them."""
+        if self._core is None:
+            return
+        while self.fleeting:
             self._send_batch(_cut(self.fleeting), 0)
-        if self.runs and not self._choked:
+        if self.runs:
             self._send_runs()
 
     def send_frame(self, data: bytes) -> None:
         """A control frame, behind everything that was sent before it."""
         if self.up and self._core is not None:
             self.flush()
-            self.sent_bytes += len(data)
             self._do(self._core.publish(Publish(CONTROL_TOPIC, data), asyncio.get_running_loop().time())[1])
 
     def take_delays(self) -> tuple[int, ...]:
@@ -351,7 +372,7 @@ def _cut(entries: list[LinkMessage]) -> list[LinkMessage]:
     return batch
 
 
-def _options(host: LinkHost, proof: _Proof) -> Options:
+def _options(host: LinkHost, proof: _Proof | None) -> Options:
     return Options(
         LINK_CLIENT_PREFIX + host.name,
         MQTT5,

@@ -75,6 +75,11 @@ class EmbeddedCoordinator:
             member.incarnation, member.count, member.clients = beat.incarnation, beat.count, beat.clients
             member.heard_us = max(member.heard_us, now_us - beat.age_ms * 1000)
 
+    def overslept(self, now_us: int, pause_us: int) -> None:
+        """This broker itself stood still and heard nobody; the silence of that time says nothing about the others."""
+        for member in self._members.values():
+            member.heard_us = min(now_us, member.heard_us + pause_us)
+
     def is_alive(self, broker: str, now_us: int) -> bool:
         if broker == self._name:
             return True

@@ -18,6 +18,7 @@ from metromq.federation.links.codec import Reader, Writer
 from metromq.federation.stages import FINAL
 
 REMEMBERED: Final = 65_536  # ids per origin; a copy that comes later than this many others is not recognised
+REMEMBERED_CHECKED: Final = 65_536  # of those marked CHECK; they are few, so their memory reaches much further back
 DROP: Final = 0
 DELIVER: Final = 1  # to the own subscribers
 DISTRIBUTE: Final = 2  # to peers
@@ -58,8 +59,8 @@ class _Origin:
 
     def __init__(self) -> None:
         self.usual = {use: _Ring() for use in _USES}
-        # Few, and kept for good: the other copy may come late.
-        self.checked: dict[int, set[int]] = {use: set() for use in _USES}
+        # Apart, because the other copy may come late and without a mark; the oldest first.
+        self.checked: dict[int, dict[int, None]] = {use: {} for use in _USES}
 
     def seen(self, use: int, number: int, check: bool) -> bool:
         if number in self.checked[use]:
@@ -67,10 +68,13 @@ class _Origin:
         return check and self.usual[use].holds(number)
 
     def add(self, use: int, number: int, check: bool) -> None:
-        if check:
-            self.checked[use].add(number)
-        else:
+        if not check:
             self.usual[use].add(number)
+            return
+        checked = self.checked[use]
+        checked[number] = None
+        if len(checked) > REMEMBERED_CHECKED:
+            del checked[next(iter(checked))]
 
 
 @final
@@ -149,7 +153,7 @@ class Inbox:
             out.text(origin)
             for use in _USES:
                 out.blob(memory.usual[use].dump())
-                out.blob(array("q", sorted(memory.checked[use])).tobytes())
+                out.blob(array("q", memory.checked[use]).tobytes())
         return out.finish()
 
     def load(self, data: bytes) -> None:
@@ -163,7 +167,7 @@ class Inbox:
                 memory.usual[use].load(reader.blob())
                 checked = array("q")
                 checked.frombytes(reader.blob())
-                memory.checked[use].update(checked)
+                memory.checked[use].update(dict.fromkeys(checked))
         reader.finish()
 
     def settled(self, sender: str) -> None:

@@ -150,6 +150,7 @@ class Connection(Incoming):
                     first == 0x40 and length == 2 and self._confirmed(data, start)
                 ):
                     position = stop
+                    self._note_slow()
                     if self.closing:
                         return
                     continue
@@ -198,11 +199,15 @@ class Connection(Incoming):
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += len(run) - count * (body - position)
-        hub.slow_outlet = None
         hub.spread(route, run, size, start - position, topic_end - position, newer, self.client_id(), "", route.copies)
-        if hub.slow_outlet is not None:
-            self.slow_target = hub.slow_outlet
+        self._note_slow()
         return run_stop
+
+    def _note_slow(self) -> None:
+        """Whoever publishes to a receiver that lags is read less eagerly until that one has drained."""
+        slow = self.hub.take_slow()
+        if slow is not None:
+            self.slow_target = slow
 
     # --- packets --------------------------------------------------------------------------------------------------
 
@@ -219,9 +224,7 @@ class Connection(Incoming):
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._publish(packet)
-            if self.hub.slow_outlet is not None:
-                self.slow_target = self.hub.slow_outlet
-                self.hub.slow_outlet = None
+            self._note_slow()
         elif isinstance(packet, Ack):
             self._ack(packet)
         elif isinstance(packet, Pingreq):

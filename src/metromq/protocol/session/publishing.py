@@ -29,6 +29,13 @@ class Publishing(Commitment):
         self.loose_offset = -1
         self.slow_outlet: Outlet | None = None  # the last receiver found lagging; who published to it slows down
 
+    def take_slow(self) -> Outlet | None:
+        """The receiver that was found lagging since the last time, if there was one."""
+        slow = self.slow_outlet
+        if slow is not None:
+            self.slow_outlet = None
+        return slow
+
     def federate(self, federation: Federation) -> None:
         """Makes this broker one of many."""
         self.federation = federation
@@ -109,8 +116,9 @@ class Publishing(Commitment):
             entry.state = RELEASED
             self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 
-    def replay(self, message: Message, copies: list[LinkCopy]) -> None:
-        """Writes a message again for peers that must get it by a new way; origin and time stay what they were."""
+    def replay(self, message: Message, copies: list[LinkCopy], shares: tuple[str, ...] = ()) -> None:
+        """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and
+        time stay what they were."""
         copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
         copy.expires_at_us = message.expires_at_us
         copy.time_us = message.time_us
@@ -118,7 +126,19 @@ class Publishing(Commitment):
         copy.kind = KIND_REPLAY
         copy.origin = message.origin or self.name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
-        self.deliver12(copy, [], copies, None, 0)
+        queued: list[RouteTarget] = []
+        for group in self.routes.find(message.topic.encode()).groups if shares else []:
+            if f"$share/{group.name}/{group.filter}" not in shares:
+                continue
+            grant = group.pick(message.topic, self.routes.read_check)
+            if grant is None:
+                continue
+            target = _target_of(grant)
+            if target.qos == 0:
+                self._send0(target, copy)
+            elif self.accepts(target.session, copy):
+                queued.append(target)
+        self.deliver12(copy, queued, copies, None, 0)
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
@@ -150,11 +170,11 @@ class Publishing(Commitment):
         return self._publish12(route, message, publisher, packet_id, with_plain)
 
     def publish_known(self, route: Route, message: Message, publisher: Session) -> int:
-        """A QoS 1 message on a plain route; without a journal it goes out at once to whoever waits for nothing else."""
+        """A QoS 1 message on a plain route; without journal and peers it goes at once to whoever waits for nothing."""
         census = self.census
         if census is not None:
             census.of(message.topic).published(message.publisher, 1, len(message.payload))
-        if self.log is not None:
+        if self.log is not None or self.federated:
             return self._publish12(route, message, publisher, 0, True)
         for target in route.targets:
             if target.qos == 0:

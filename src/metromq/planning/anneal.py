@@ -1,0 +1,69 @@
+"""Heat-bath annealing over the incremental prices: the heuristic behind warm starts and the large-scale method.
+
+Each step draws a container's device from all devices at once, or its partner for a swap from all containers, with
+Gumbel noise: the arg-min of price minus temperature times noise is a draw by Boltzmann weight, in one vector pass.
+"""
+
+import numpy as np
+
+from metromq.planning.arrays import Arrays, Floats, Ints, price
+from metromq.planning.model import Clock
+from metromq.planning.search import Search
+
+HOT, COLD = 0.5, 0.05  # temperatures as a share of what the mean container loses on a mean device
+SWAP_SHARE = 0.5  # of the steps; relocations alone freeze when devices are full
+
+
+def anneal(
+    arrays: Arrays,
+    start: Ints,
+    sweeps: int,
+    rng: np.random.Generator,
+    clock: Clock,
+    deadline: float,
+    far: Floats | None = None,
+    hot: float = HOT,
+) -> Ints:
+    """At most `sweeps` passes from hot to cold, fewer when time is short, then descent; never worse than `start`."""
+    search = Search(arrays, start, far)
+    search.descend(clock, deadline)
+    best, best_cost = search.where.copy(), search.total()
+    scale = float((search.cost.mean(axis=1) - search.cost.min(axis=1)).mean())
+    began = clock()
+    done = 0.0
+    for sweep in range(sweeps):
+        now = clock()
+        if now >= deadline:
+            break
+        done = max(sweep / sweeps, (now - began) / (deadline - began))
+        _sweep(search, scale * hot * (COLD / hot) ** done, rng, clock, deadline)
+        total = search.total()
+        if total < best_cost:
+            best, best_cost = search.where.copy(), total
+    search.descend(clock, deadline)
+    if search.total() < best_cost and price(arrays, search.where).fits:
+        return search.where
+    polished = Search(arrays, best, far)
+    polished.descend(clock, deadline)
+    return polished.where
+
+
+def _sweep(search: Search, heat: float, rng: np.random.Generator, clock: Clock, deadline: float) -> None:
+    """One pass over all containers in random order, each tried as a relocation or as a swap."""
+    arrays = search.arrays
+    swaps = (rng.random(arrays.count) < SWAP_SHARE).tolist()
+    for n, i in enumerate(rng.permutation(arrays.count).tolist()):
+        if n % 64 == 0 and clock() >= deadline:
+            return
+        if swaps[i]:
+            gains = search.swap_gains(i)
+            noisy = gains - heat * rng.gumbel(size=arrays.count)
+            noisy[i] = -heat * float(rng.gumbel())
+            j = int(np.argmin(noisy))
+            if j != i:
+                search.swap(i, j)
+        else:
+            row = search.relocation_costs(i) - heat * rng.gumbel(size=len(arrays.capacity))
+            target = int(np.argmin(row))
+            if target != search.where[i]:
+                search.move(i, target)

@@ -1,0 +1,77 @@
+"""The paper's baselines: greedy (largest workload first, cheapest device with room) and random (any with room)."""
+
+import numpy as np
+
+from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan
+from metromq.planning.model import Clock, Plan
+
+
+def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]:
+    """Device numbers, and the container that found no room or -1.
+
+    The paper's greedy places "without considering interdependencies between MQTT broker and IoT service containers":
+    it sees the device's own power and the clients' traffic. With `sees_placed` it also counts the traffic to containers
+    that are placed already, which makes better starts.
+    """
+    where = np.full(arrays.count, -1, dtype=np.int64)
+    free = arrays.capacity.copy()
+    for i in np.argsort(-arrays.load, kind="stable").tolist():
+        cost = arrays.linear[i].copy()
+        if sees_placed:
+            edges, others = arrays.neighbours[i]
+            placed = where[others] >= 0
+            cost += arrays.hops[:, where[others[placed]]] @ arrays.pair_price[edges[placed]]
+        cost[free < arrays.load[i]] = np.inf
+        best = int(np.argmin(cost))
+        if not np.isfinite(cost[best]):
+            return where, i
+        where[i] = best
+        free[best] -= arrays.load[i]
+    return where, -1
+
+
+def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
+    """Brokers, then services, each on a uniformly drawn device of those with room."""
+    where = np.full(arrays.count, -1, dtype=np.int64)
+    free = arrays.capacity.copy()
+    for i in range(arrays.count):
+        room = np.flatnonzero(free >= arrays.load[i])
+        if not len(room):
+            return where, i
+        where[i] = rng.choice(room)
+        free[where[i]] -= arrays.load[i]
+    return where, -1
+
+
+def greedy(arrays: Arrays, clock: Clock) -> Plan:
+    """The paper's greedy as a plan."""
+    started = clock()
+    where, stuck = greedy_places(arrays)
+    return _plan(arrays, where, stuck, clock() - started, "greedy")
+
+
+def random(arrays: Arrays, rng: np.random.Generator, clock: Clock) -> Plan:
+    """The paper's random placement as a plan."""
+    started = clock()
+    where, stuck = random_places(arrays, rng)
+    return _plan(arrays, where, stuck, clock() - started, "random")
+
+
+def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) -> Plan:
+    if stuck < 0:
+        return make_plan(arrays, where, simple_bound(arrays), "feasible", seconds, method)
+    placed = where >= 0
+    used = np.bincount(where[placed], weights=arrays.load[placed], minlength=len(arrays.capacity))
+    room = arrays.capacity - used
+    best = int(np.argmax(room))
+    short = arrays.load[stuck] - room[best]
+    text = (
+        f"{method} found no device for {arrays.names[stuck]}: it needs {arrays.load[stuck]:,.0f} workload, the most "
+        f"room is {room[best]:,.0f} on {arrays.problem.devices[best].name}, short by {short:,.0f}; others may fit"
+    )
+    return no_plan(arrays, text, seconds, method)
+
+
+def simple_bound(arrays: Arrays) -> float:
+    """Every container on its own cheapest device, no traffic between containers: cheap, and never too high."""
+    return float(arrays.linear.min(axis=1).sum())

@@ -1,0 +1,166 @@
+"""The placement problem and the plan as frozen data: devices, topics, services, weights, and what a planner answers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Clock = Callable[[], float]  # seconds on any steady scale; an argument, so that planning itself reads no clock
+Watch = Callable[[str, float | None, float | None], None]  # what goes on, the best price and the best bound so far
+
+
+def nobody(what: str, price: float | None, bound: float | None) -> None:
+    """Watches nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An edge machine: how much workload it can carry, and the power one unit of workload costs there."""
+
+    name: str
+    capacity_workload: float
+    mw_per_workload: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatistics:
+    """Who publishes and subscribes a topic, inside and outside the network: what the delegation policies look at."""
+
+    publishers_inside: int = 0
+    publishers_outside: int = 0
+    subscribers_inside: int = 0
+    subscribers_outside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A delegated topic: its broker container has to run somewhere; `client_mbps` is its traffic per device."""
+
+    name: str
+    client_mbps: Mapping[str, float]
+    statistics: TopicStatistics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A user's program: MQTT traffic from topics, other traffic from users, and the workload each Mbps makes."""
+
+    name: str
+    mqtt_workload_per_mbps: float
+    user_workload_per_mbps: float
+    topic_mbps: Mapping[str, float]
+    user_mbps: Mapping[str, float]
+    cloud_mbps: float = 0.0  # MQTT traffic of topics that stayed with the central broker: workload, but no local hops
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything a planner may know; `hops[i][j]` counts the hops between the devices of those positions."""
+
+    broker_workload_per_mbps: float
+    network_mw_per_mbps: float
+    devices: tuple[Device, ...]
+    hops: tuple[tuple[int, ...], ...]
+    topics: tuple[Topic, ...]
+    services: tuple[Service, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Container -> device, by name."""
+
+    topics: Mapping[str, str]
+    services: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What counts, and how much: mW of power, Mbps x hops of traffic, hops of the worst path, moved containers."""
+
+    power: float = 1.0
+    traffic: float = 0.0
+    latency: float = 0.0
+    move: float = 0.0
+    present: Placement | None = None  # where containers run now; those it does not name are new and move for free
+    max_moves: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a planner may stop: seconds of wall clock, and the relative gap that counts as proven."""
+
+    seconds: float = 60.0
+    gap: float = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A placement with its price. `status` is "optimal", "feasible", "time-limit" or "infeasible".
+
+    `bound_mw` is a proven lower bound of the objective; it is in mW when only power is weighed, as by default.
+    `shortage` says, for an infeasible problem, which capacity is short and by how much.
+    """
+
+    placement: Placement
+    power_mw: float
+    bound_mw: float
+    gap: float
+    network_mbps: float
+    load: Mapping[str, float]
+    status: str
+    seconds: float
+    objective: float = 0.0
+    worst_hops: int = 0
+    moves: int = 0
+    shortage: str = ""
+    method: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        return self.status != "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do on the way to a plan: `start` a new container, `move` one, or `stop` one no longer planned."""
+
+    action: str
+    kind: str  # "topic" or "service"
+    name: str
+    source: str
+    target: str
+
+
+def steps_between(present: Placement | None, planned: Placement) -> tuple[Step, ...]:
+    """In the order in which they can be carried out: brokers first, because a service needs those of its topics."""
+    before = present or Placement({}, {})
+    parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
+    steps: list[Step] = []
+    for kind, old, new in parts:
+        for name, target in new.items():
+            source = old.get(name, "")
+            if source != target:
+                steps.append(Step("move" if source else "start", kind, name, source, target))
+    for kind, old, new in reversed(parts):
+        steps.extend(Step("stop", kind, name, source, "") for name, source in old.items() if name not in new)
+    return tuple(steps)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON has it; numbers of a plan that does not exist are null."""
+    numbers = {
+        name: value if value == value else None
+        for name, value in (
+            ("power_mw", plan.power_mw),
+            ("bound_mw", plan.bound_mw),
+            ("gap", plan.gap),
+            ("network_mbps", plan.network_mbps),
+        )
+    }
+    return {
+        "topics": dict(plan.placement.topics),
+        "services": dict(plan.placement.services),
+        **numbers,
+        "load": dict(plan.load),
+        "status": plan.status,
+        "seconds": plan.seconds,
+    }

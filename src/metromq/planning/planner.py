@@ -1,0 +1,69 @@
+"""The planners by name, and the one that chooses for you."""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from metromq.errors import UsageError
+from metromq.planning.arrays import Arrays, compile_arrays, make_plan, place_numbers
+from metromq.planning.baselines import greedy, random
+from metromq.planning.large import large
+from metromq.planning.model import Clock, Goal, Limits, Placement, Plan, Problem, Watch, nobody
+from metromq.planning.optimal import optimal, optimal_paper
+from metromq.planning.programs import flow_columns, paper_columns
+
+Method = Literal["auto", "optimal", "optimal-paper", "greedy", "random", "large"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+AUTO_COLUMNS = 60_000  # beyond this many columns the exact planner's bound after a minute is worse than `large`'s
+MOST_COLUMNS = 4_000_000  # beyond this many the program alone takes gigabytes
+
+
+def make_placement(
+    problem: Problem,
+    method: Method,
+    clock: Clock,
+    goal: Goal | None = None,
+    limits: Limits | None = None,
+    seed: int = 1,
+    watch: Watch = nobody,
+) -> Plan:
+    """Plans by the named method. Without a plan the status is "infeasible" and `shortage` says why."""
+    arrays = compile_arrays(problem, goal)
+    limits = limits or Limits()
+    if method == "auto":
+        method = "optimal" if flow_columns(arrays) <= AUTO_COLUMNS else "large"
+    if method == "greedy":
+        return greedy(arrays, clock)
+    if method == "random":
+        return random(arrays, np.random.default_rng(seed), clock)
+    if method == "large":
+        return large(arrays, limits, seed, clock, watch)
+    if method == "optimal":
+        _check_size(method, flow_columns(arrays))
+        return optimal(arrays, limits, clock, watch)
+    if method == "optimal-paper":
+        _check_size(method, paper_columns(arrays))
+        return optimal_paper(arrays, limits, clock)
+    raise UsageError(f"method {method!r} is unknown; there are {', '.join(METHODS)}")
+
+
+def _check_size(method: str, columns: int) -> None:
+    if columns > MOST_COLUMNS:
+        raise UsageError(
+            f"{method} would need a program of {columns:,} columns, more than {MOST_COLUMNS:,}; "
+            "use the method large, which plans any size within its time and gives a bound too"
+        )
+
+
+def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> Plan | None:
+    """A placement that somebody else chose, with its price; None when it leaves containers without a device."""
+    arrays = compile_arrays(problem, goal)
+    where = place_numbers(problem, placement)
+    if (where < 0).any():
+        return None
+    plan = make_plan(arrays, where, float(arrays.linear.min(axis=1).sum()), "feasible", 0.0, "present")
+    return plan
+
+
+__all__ = ["METHODS", "Arrays", "Method", "make_placement", "priced"]
