@@ -96,7 +96,6 @@ class Usage:
     """Processor time and memory of this process and its Java; of the memory the largest of ten looks a second."""
 
     def __init__(self) -> None:
-        self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
         self._before = self._seconds()
         self._began = time.perf_counter()
         self.peak_bytes = 0
@@ -104,13 +103,21 @@ class Usage:
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
+    def _sum(self, value: Callable[[psutil.Process], float]) -> float:
+        total = 0.0
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            try:
+                total += value(process)
+            except psutil.NoSuchProcess:  # a Python worker of Spark: its parent has its time
+                pass
+        return total
+
     def _seconds(self) -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in self._family if process.is_running())
+        return self._sum(lambda process: sum(process.cpu_times()[:4]))
 
     def _watch(self) -> None:
         while not self._end.wait(0.1):
-            now = sum(process.memory_info().rss for process in self._family if process.is_running())
-            self.peak_bytes = max(self.peak_bytes, now)
+            self.peak_bytes = max(self.peak_bytes, int(self._sum(lambda process: process.memory_info().rss)))
 
     def stop(self) -> tuple[float, float]:
         """Wall seconds and processor seconds."""
