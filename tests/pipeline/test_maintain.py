@@ -14,7 +14,7 @@ from metromq.pipeline.ingest import Ingest
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refresh import refresh_traffic
 from tests.pipeline.data import DAY_US, T0_US, land, land_messages, plain_message
 
 pytestmark = pytest.mark.timeout(600)
@@ -88,7 +88,7 @@ def test_expire_writes_down_what_went(spark: SparkSession, lake: Lake, landing: 
     copy = landing.files()[0]
     data = Path(landing.where(copy)).read_bytes()
     take(spark, lake, landing)
-    refresh(spark, lake)
+    refresh_traffic(spark, lake)
     now = datetime.fromtimestamp(T0_US / 1e6, UTC) + timedelta(days=3, hours=1)
     done = {item.table: (item.files, item.rows) for item in expire(lake, timedelta(days=1), now, keep_hours=0)}
     assert done == {"messages": (2, 10), "telemetry": (0, 0)}

@@ -1,16 +1,15 @@
 """The statistics follow the tables: made once, changed where something changed, whole after a kill."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from metromq.pipeline.ingest import Ingest
-from metromq.pipeline.jobs import RunOptions, run
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.refresh import change, refresh
+from metromq.pipeline.refresh import change, refresh, refresh_traffic
 from metromq.pipeline.telemetry import TelemetryRow
 from tests.pipeline import twins
 from tests.pipeline.data import DAY_US, T0_US, land_messages, land_window, link_message, plain_message, window
@@ -83,17 +82,10 @@ def test_statistics_follow(spark: SparkSession, lake: Lake, landing: Landing) ->
     assert [row["p99_ms"] for row in rows(lake, "latency") if row["origin"] == "b3"] == [1000.0]
 
 
-def test_the_job_refreshes_at_its_end(spark: SparkSession, lake: Lake, landing: Landing) -> None:
-    land_messages(landing, "b1", 0, [plain_message("a", T0_US)])
-    run(spark, lake, RunOptions(once=True), lambda taken: None)
-    assert rows(lake, "traffic")[0]["window_start"] == datetime.fromtimestamp(T0_US / 1e6, UTC)
-    agrees(lake)
-
-
 def test_everything_is_new_when_the_old_version_is_gone(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     land_messages(landing, "b1", 0, [plain_message("a", T0_US)])
     take(spark, lake, landing)
-    refresh(spark, lake)
+    assert refresh_traffic(spark, lake)
     assert change(lake, "messages", "traffic").files == []
     land_messages(landing, "b1", 1, [plain_message("a", T0_US)])
     take(spark, lake, landing)
