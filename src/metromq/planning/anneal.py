@@ -10,8 +10,12 @@ from metromq.planning.arrays import Arrays, Floats, Ints, price
 from metromq.planning.model import Clock
 from metromq.planning.search import Search
 
-HOT, COLD = 0.5, 0.05  # temperatures as a share of what the mean container loses on a mean device
+SCHEDULE = (0.5, 0.05)  # first and last temperature as a share of what the mean container loses on a mean device
 SWAP_SHARE = 0.5  # of the steps; relocations alone freeze when devices are full
+PARTNERS = 128  # drawn for a swap; more take longer than they gain
+NOISE = (
+    1 << 14
+)  # numbers drawn once per sweep and read at random places: drawing them singly would take most of the time
 
 
 def anneal(
@@ -22,9 +26,10 @@ def anneal(
     clock: Clock,
     deadline: float,
     far: Floats | None = None,
-    hot: float = HOT,
+    schedule: tuple[float, float] = SCHEDULE,
 ) -> Ints:
     """At most `sweeps` passes from hot to cold, fewer when time is short, then descent; never worse than `start`."""
+    hot, cold = schedule
     search = Search(arrays, start, far)
     search.descend(clock, deadline)
     best, best_cost = search.where.copy(), search.total()
@@ -36,7 +41,7 @@ def anneal(
         if now >= deadline:
             break
         done = max(sweep / sweeps, (now - began) / (deadline - began))
-        _sweep(search, scale * hot * (COLD / hot) ** done, rng, clock, deadline)
+        _sweep(search, scale * hot * (cold / hot) ** done, rng, clock, deadline)
         total = search.total()
         if total < best_cost:
             best, best_cost = search.where.copy(), total
@@ -50,20 +55,24 @@ def anneal(
 
 def _sweep(search: Search, heat: float, rng: np.random.Generator, clock: Clock, deadline: float) -> None:
     """One pass over all containers in random order, each tried as a relocation or as a swap."""
-    arrays = search.arrays
-    swaps = (rng.random(arrays.count) < SWAP_SHARE).tolist()
-    for n, i in enumerate(rng.permutation(arrays.count).tolist()):
+    count, width = search.arrays.count, len(search.arrays.capacity)
+    swaps = (rng.random(count) < SWAP_SHARE).tolist()
+    longest = max(min(count, PARTNERS), width)
+    noise = heat * rng.gumbel(size=max(NOISE, 4 * longest))
+    shifts = rng.integers(len(noise) - longest, size=count).tolist()
+    partners = search.every if count <= PARTNERS else rng.integers(count, size=NOISE)
+    for n, i in enumerate(rng.permutation(count).tolist()):
         if n % 64 == 0 and clock() >= deadline:
             return
+        shift = shifts[n]
         if swaps[i]:
-            gains = search.swap_gains(i)
-            noisy = gains - heat * rng.gumbel(size=arrays.count)
-            noisy[i] = -heat * float(rng.gumbel())
-            j = int(np.argmin(noisy))
-            if j != i:
-                search.swap(i, j)
+            some = partners if count <= PARTNERS else partners[shift : shift + PARTNERS]
+            gains = search.swap_gains(i, some) - noise[shift : shift + len(some)]
+            best = int(np.argmin(gains))
+            if gains[best] < -noise[shift - 1]:  # staying is one more choice, with its own noise
+                search.swap(i, int(some[best]))
         else:
-            row = search.relocation_costs(i) - heat * rng.gumbel(size=len(arrays.capacity))
+            row = search.relocation_costs(i) - noise[shift : shift + width]
             target = int(np.argmin(row))
             if target != search.where[i]:
                 search.move(i, target)

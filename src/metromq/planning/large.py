@@ -13,6 +13,7 @@ from metromq.planning.starts import warm_start
 SWEEPS = 2_000  # more than any city gets through in its time; small ones stop here
 BOUND_ROUNDS = 2_000
 BOUND_SHARE = 0.4  # of the time; the rest looks for the plan
+SCHEDULE = (0.15, 0.02)  # cooler than for small problems: a good start is worth keeping when each sweep is dear
 RESERVE_S = 0.2  # to price the plan and hand it back within the time
 FORBIDDEN = 1e9  # a price no path longer than the limit can hide behind
 
@@ -28,7 +29,9 @@ def large(arrays: Arrays, limits: Limits, seed: int, clock: Clock, watch: Watch 
     rng = np.random.default_rng(seed)
     watch("searching", price(arrays, start).objective, None)
     search_end = end - BOUND_SHARE * (end - clock())
-    best = _best_worst(arrays, anneal(arrays, start, SWEEPS, rng, clock, search_end), rng, clock, search_end)
+    best = _best_worst(
+        arrays, anneal(arrays, start, SWEEPS, rng, clock, search_end, schedule=SCHEDULE), rng, clock, search_end
+    )
     cost = price(arrays, best).objective
     watch("bounding", cost, None)
     bound = lower_bound(arrays, cost, BOUND_ROUNDS, clock, end, lambda found: watch("bounding", cost, found))

@@ -1,8 +1,5 @@
 """The exact planner: HiGHS on one thread, warm-started, with a time limit that still returns a plan and its gap."""
 
-from dataclasses import dataclass
-
-import highspy
 import numpy as np
 
 from metromq.planning import programs
@@ -10,8 +7,10 @@ from metromq.planning.anneal import anneal
 from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, price
 from metromq.planning.baselines import simple_bound
 from metromq.planning.bounds import lower_bound
+from metromq.planning.branch import Tree
 from metromq.planning.model import Clock, Limits, Plan, Watch, nobody
-from metromq.planning.programs import Formulation, Program
+from metromq.planning.programs import Formulation
+from metromq.planning.solver import Solved, solve_program
 from metromq.planning.starts import warm_start
 
 BOUND_ROUNDS = 150  # enough to rule devices out; the program itself finds the rest of the bound
@@ -19,20 +18,12 @@ SWEEPS = 60  # of annealing before the program: a good start closes most of the 
 SEED = 1  # of that annealing: the same problem gets the same plan
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """What HiGHS said: the places it found or None, its proven bound, and whether it proved there is nothing better."""
-
-    where: Ints | None
-    bound: float
-    proven: bool
-    impossible: bool
-
-
 def optimal(arrays: Arrays, limits: Limits, clock: Clock, watch: Watch = nobody) -> Plan:
     """The tight program, warm-started from greedy and local search."""
     started = clock()
     start = warm_start(arrays, clock, started + limits.seconds / 10)
+    if start is None and arrays.count:
+        start = packed(arrays, Limits(limits.seconds / 4, limits.gap))
     if start is not None and arrays.count:
         start = anneal(arrays, start, SWEEPS, np.random.default_rng(SEED), clock, started + limits.seconds / 4)
         watch("proving", price(arrays, start).objective, None)
@@ -58,11 +49,14 @@ def optimal_paper(arrays: Arrays, limits: Limits, clock: Clock) -> Plan:
 
 def fits_at_all(arrays: Arrays, limits: Limits, clock: Clock) -> bool:
     """Whether any placement fits, by repairing greedy's or, where that gets stuck, by a program without prices."""
-    if warm_start(arrays, clock, clock()) is not None:
-        return True
+    return warm_start(arrays, clock, clock()) is not None or packed(arrays, limits) is not None
+
+
+def packed(arrays: Arrays, limits: Limits) -> Ints | None:
+    """A placement that fits, by a program without prices; None when it found none, which may be for want of time."""
     builder, place = programs.assignment(arrays, np.ones(arrays.linear.shape, dtype=np.bool_), overflow=True)
-    solved = solve_program(builder.build(place), None, limits)
-    return solved.where is not None and price(arrays, solved.where).fits
+    where = solve_program(builder.build(place), None, limits).where
+    return where if where is not None and price(arrays, where).fits else None
 
 
 def _solve(
@@ -88,86 +82,23 @@ def _solve(
         if cost - floor <= limits.gap * abs(cost):
             return make_plan(arrays, start, floor, "optimal", clock() - started, method)
     left = max(limits.seconds - (clock() - started), 0.01)
-    solved = solve_program(form(arrays, allowed), start, Limits(left, limits.gap), watch)
+    program, rest = form(arrays, allowed), Limits(left, limits.gap)
+    if method == "optimal":
+        found = Tree(arrays, program, start, rest, watch).run(clock, started + limits.seconds, floor)
+        solved = Solved(found.where, found.bound, found.finished, found.finished and found.where is None)
+    else:
+        solved = solve_program(program, start, rest, watch)
     seconds = clock() - started
     if solved.impossible and start is None:
         return no_plan(arrays, shortage(arrays, limits, clock), seconds, method)
-    found = [where for where in (solved.where, start) if where is not None and price(arrays, where).fits]
-    if not found:
+    fitting = [where for where in (solved.where, start) if where is not None and price(arrays, where).fits]
+    if not fitting:
         text = f"no placement was found in {limits.seconds:g} s, nor proven impossible; give more time"
         return no_plan(arrays, text, seconds, method)
-    where = min(found, key=lambda where: price(arrays, where).objective)
+    where = min(fitting, key=lambda where: price(arrays, where).objective)
     return make_plan(
         arrays, where, max(solved.bound, floor), "optimal" if solved.proven else "time-limit", seconds, method
     )
-
-
-def solve_program(program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody) -> Solved:
-    """Runs HiGHS on one thread."""
-    highs = _loaded(program, limits)
-    if watch is not nobody:
-        highs.cbMipInterrupt.subscribe(
-            lambda event: watch(
-                "proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound)
-            )
-        )
-    if start is not None:
-        _give_start(highs, program, start)
-    highs.run()
-    status = highs.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return Solved(None, np.inf, True, True)
-    info = highs.getInfo()
-    where = None
-    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        where = _places(program, np.asarray(highs.getSolution().col_value))
-    bound = info.mip_dual_bound
-    return Solved(where, bound, status == highspy.HighsModelStatus.kOptimal, False)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def _loaded(program: Program, limits: Limits) -> highspy.Highs:
-    highs = highspy.Highs()
-    for option, value in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("time_limit", float(limits.seconds)),
-        ("mip_rel_gap", float(limits.gap)),
-        ("mip_abs_gap", 1e-9),
-    ):
-        highs.setOptionValue(option, value)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, np.zeros(len(program.cost)), program.upper
-    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = program.starts
-    lp.a_matrix_.index_ = program.columns
-    lp.a_matrix_.value_ = program.values
-    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    lp.integrality_ = [kinds[int(whole)] for whole in program.integer]
-    highs.passModel(lp)
-    return highs
-
-
-def _give_start(highs: highspy.Highs, program: Program, start: Ints) -> None:
-    """Hands over x alone: HiGHS completes psi or the flows, for which x leaves no choice that matters."""
-    columns = program.place[program.place >= 0]
-    values = np.zeros(len(program.cost))
-    chosen = program.place[np.arange(len(start)), start]
-    if (chosen < 0).any():
-        return
-    values[chosen] = 1.0
-    highs.setSolution(len(columns), columns.astype(np.int32), values[columns])
-
-
-def _places(program: Program, values: np.typing.NDArray[np.float64]) -> Ints:
-    shown = np.where(program.place >= 0, values[np.maximum(program.place, 0)], -1.0)
-    best: Ints = np.argmax(shown, axis=1).astype(np.int64)
-    return best
 
 
 def shortage(arrays: Arrays, limits: Limits, clock: Clock) -> str:

@@ -23,6 +23,7 @@ class Search:
                 self.cost[i] += arrays.hops[:, where[others]] @ arrays.pair_price[edges]
                 if far is not None:
                     self.cost[i] += far[:, where[others]].sum(axis=1)
+        self.linked = np.zeros(len(where))  # scratch: twice the pair price between one container and each other
         known = arrays.present >= 0
         self.moved = known & (where != arrays.present)
         self.spare = len(where) if arrays.goal.max_moves is None else arrays.goal.max_moves - int(self.moved.sum())
@@ -65,35 +66,37 @@ class Search:
         best = int(np.argmin(row))
         return float(row[best] - row[self.where[i]]), best
 
-    def swap_gains(self, i: int) -> Floats:
-        """The change in price if container i and each other one changed places; infinite where that does not fit."""
-        arrays, where, source = self.arrays, self.where, int(self.where[i])
-        gain: Floats = self.cost[i, where] - self.cost[i, source] + self.cost[:, source] - self.cost[self.every, where]
+    def swap_gains(self, i: int, partners: Ints) -> Floats:
+        """The change in price if container i changed places with each partner; infinite where that does not fit."""
+        arrays, source = self.arrays, int(self.where[i])
+        there, row = self.where[partners], self.cost[i]
+        gain: Floats = row[there] - row[source] + self.cost[partners, source] - self.cost[partners, there]
         edges, others = arrays.neighbours[i]
         if len(edges):  # both ends of a pair move, so their distance stays: undo what each row thought it would save
-            gain[others] += 2 * arrays.pair_price[edges] * arrays.hops[source, where[others]]
+            self.linked[others] = 2 * arrays.pair_price[edges]
+            gain += self.linked[partners] * arrays.hops[source, there]
             if self.far is not None:
-                gain[others] += 2 * self.far[source, where[others]]
-        more = arrays.load[i] - arrays.load
-        fits = (self.free[where] >= more) & (self.free[source] >= -more) & (where != source)
+                gain += 2 * (self.linked[partners] > 0) * self.far[source, there]
+            self.linked[others] = 0.0
+        more = arrays.load[i] - arrays.load[partners]
+        misfit = (self.free[there] < more) | (self.free[source] < -more) | (there == source)
         if arrays.goal.max_moves is not None:
-            fits &= self._moves_after(i) <= arrays.goal.max_moves
-        gain[~fits] = np.inf
+            misfit |= self._moves_after(i, partners) > arrays.goal.max_moves
+        gain[misfit] = np.inf
         return gain
 
     def best_swap(self, i: int) -> tuple[float, int]:
         """The change of the best swap of container i, and its partner."""
-        gain = self.swap_gains(i)
+        gain = self.swap_gains(i, self.every)
         best = int(np.argmin(gain))
         return float(gain[best]), best
 
-    def _moves_after(self, i: int) -> Ints:
-        """How many containers would have moved after swapping i with each other one."""
-        arrays, where, moved = self.arrays, self.where, self.moved.astype(np.int64)
-        known = arrays.present >= 0
-        own = (known[i] & (where != arrays.present[i])).astype(np.int64)
-        other = (known & (arrays.present != where[i])).astype(np.int64)
-        after: Ints = moved.sum() - moved[i] - moved + own + other
+    def _moves_after(self, i: int, partners: Ints) -> Ints:
+        """How many containers would have moved after swapping i with each partner."""
+        present, where, moved = self.arrays.present, self.where, self.moved.astype(np.int64)
+        own = ((present[i] >= 0) & (where[partners] != present[i])).astype(np.int64)
+        other = ((present[partners] >= 0) & (present[partners] != where[i])).astype(np.int64)
+        after: Ints = moved.sum() - moved[i] - moved[partners] + own + other
         return after
 
     def swap(self, i: int, j: int) -> None:
