@@ -11,7 +11,7 @@ from metromq.broker.journal import Journal
 from metromq.errors import UsageError
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.recorder import Landed, Recorder, durable_position, recorder_lock, sync_segments
-from metromq.pipeline.spool import spool_window, spooled
+from metromq.pipeline.spool import held_position, spool_window, spooled
 from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
 
@@ -26,8 +26,9 @@ def landed_offsets(landing: Landing, broker: str = "b1") -> list[int]:
 
 def test_steps_follow_the_journal(tmp_path: Path, landing: Landing) -> None:
     journal = journal_of(tmp_path / "journal", 25)
-    recorder = Recorder("b1", tmp_path / "journal", landing, roll_rows=10)
+    recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path, roll_rows=10)
     assert recorder.step() == Landed(10, 0, full=True)
+    assert held_position(tmp_path, 0.0, 0.0) == 10
     assert recorder.step() == Landed(10, 0, full=True)
     assert recorder.step() == Landed(5, 0, full=False)
     assert recorder.step() == Landed(0, 0, full=False)

@@ -1,8 +1,9 @@
 """Windows on their way from the broker to the recorder."""
 
+import os
 from pathlib import Path
 
-from metromq.pipeline.spool import spool_window, spooled
+from metromq.pipeline.spool import POSITION, held_position, spool_window, spooled, write_position
 from metromq.pipeline.telemetry import LINK, TOPIC, TelemetryRow, TelemetryWindow, decode_window
 
 
@@ -14,3 +15,11 @@ def test_spool_keeps_windows_until_they_are_shipped(tmp_path: Path) -> None:
     path = spool_window(tmp_path, window)
     assert spooled(tmp_path) == [path, later]
     assert decode_window(path.read_bytes()) == window
+
+
+def test_the_journal_waits_for_the_recorder_but_not_for_ever(tmp_path: Path) -> None:
+    assert held_position(tmp_path, 0.0, 100.0) is None  # there never was a recorder
+    write_position(tmp_path, 42)
+    os.utime(tmp_path / POSITION, (1000.0, 1000.0))
+    assert held_position(tmp_path, 1100.0, 100.0) == 42
+    assert held_position(tmp_path, 1101.0, 100.0) is None

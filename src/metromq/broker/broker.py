@@ -26,6 +26,7 @@ from metromq.broker.turns import Turns, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError, JournalError, JournalFull
 from metromq.federation.city import City
+from metromq.pipeline.spool import held_position
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
@@ -239,7 +240,7 @@ class Broker:
         self.turns.worked()
 
     def _keep_house(self, journal: Journal) -> None:
-        """Snapshots, then retention, which never removes what a session still needs."""
+        """Snapshots, then retention, which never removes what a session or a living recorder still needs."""
         config = self.config.journal
         grown = journal.size_bytes - self._snapshot_at
         if (grown >= config.snapshot_bytes or self._snapshot_needed) and not journal.full():
@@ -252,9 +253,11 @@ class Broker:
             )
             job.add_done_callback(self._snapshot_done)
         oldest = self.hub.oldest_needed()
-        for name in journal.remove_before(
-            oldest if oldest >= 0 else journal.next_offset, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6
-        ):
+        needed = oldest if oldest >= 0 else journal.next_offset
+        if self._recording is not None:
+            recorded = held_position(self.config.data_dir, self.hub.wall_us / 1e6, config.keep_s)
+            needed = needed if recorded is None else min(needed, recorded)
+        for name in journal.remove_before(needed, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6):
             logs.info("removed an old segment", segment=name)
             self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
 

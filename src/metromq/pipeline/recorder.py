@@ -21,7 +21,7 @@ from metromq.errors import OffsetsGone, UsageError
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
-from metromq.pipeline.spool import spooled
+from metromq.pipeline.spool import spooled, write_position
 from metromq.pipeline.telemetry import TelemetryWindow, decode_window
 
 ROLL_ROWS: Final = 100_000
@@ -126,6 +126,8 @@ class Recorder:
 
     def _note(self) -> None:
         self._landing.write_note(self.broker, {"position": self.position, "first": self._first, "lost": self._lost})
+        if self._spool is not None:
+            write_position(self._spool, self.position)
 
     def _ship_telemetry(self) -> int:
         paths = spooled(self._spool) if self._spool is not None else []

@@ -1,4 +1,4 @@
-"""Telemetry windows between the broker that closes them and the recorder that ships them: one file each."""
+"""What broker and recorder tell each other in the broker's data directory: telemetry windows, and what has landed."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Final
 
 from metromq.pipeline.telemetry import TelemetryWindow
 
-FOLDER: Final = "telemetry"  # beside the journal, in the broker's data directory
+FOLDER: Final = "telemetry"
+POSITION: Final = "recorder.position"
 
 
 def spool_window(data: Path, window: TelemetryWindow) -> Path:
@@ -23,3 +24,21 @@ def spool_window(data: Path, window: TelemetryWindow) -> Path:
 def spooled(data: Path) -> list[Path]:
     """Windows that wait for the recorder, oldest first."""
     return sorted((data / FOLDER).glob("*.json"))
+
+
+def write_position(data: Path, offset: int) -> None:
+    """Called by the recorder: everything before `offset` has landed."""
+    temporary = data / f"{POSITION}.tmp"
+    data.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(str(offset))
+    os.replace(temporary, data / POSITION)
+
+
+def held_position(data: Path, now_s: float, patience_s: float) -> int | None:
+    """The offset from which the journal must keep its records for the recorder; None: it said nothing for too long."""
+    path = data / POSITION
+    try:
+        offset, said_s = int(path.read_text()), path.stat().st_mtime
+    except (OSError, ValueError):
+        return None
+    return offset if now_s - said_s <= patience_s else None
