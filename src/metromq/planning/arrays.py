@@ -176,7 +176,7 @@ def price(arrays: Arrays, where: Ints) -> Price:
 def make_plan(arrays: Arrays, where: Ints, bound: float, status: str, seconds: float, method: str) -> Plan:
     """A priced plan; the bound never exceeds the price, whatever a solver's tolerance says."""
     cost = price(arrays, where)
-    bound = min(bound, cost.objective)
+    bound = float(min(bound, cost.objective))  # solvers hand over numpy numbers, whose comparisons JSON refuses
     gap = (cost.objective - bound) / abs(cost.objective) if cost.objective else 0.0
     return Plan(
         placement=place_names(arrays.problem, where),

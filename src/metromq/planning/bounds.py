@@ -16,6 +16,9 @@ from metromq.planning.programs import links_carry_hops
 
 CHUNK = 4_000_000  # numbers that one block of a pass may hold
 FIRST_STEP = 0.2
+FIRST_ALONE_STEP = 0.5
+ALONE_ROUNDS = 1_000
+ALONE_SHARE = 0.1  # of the time there is
 SMALLEST_STEP = 1e-3
 PATIENCE = 10  # rounds without gain before the step is halved
 MEMORY = 0.8  # how much of the usage that prices follow is that of earlier rounds: it keeps them from swinging
@@ -43,7 +46,9 @@ def lower_bound(
         return Bound(0.0, allowed)
     worst = arrays.goal.latency * float(arrays.reach.min(axis=1).max())
     relaxed = _Relaxed(arrays, allowed, target - worst + 1e-6 * abs(target))
-    best, kept, step, stale = -np.inf, relaxed.price.copy(), FIRST_STEP, 0
+    before = clock()
+    best = worst + _prices_alone(relaxed, target - worst, clock, before + ALONE_SHARE * (deadline - before))
+    kept, step, stale = relaxed.price.copy(), FIRST_STEP, 0
     took, before = 0.0, clock()
     for _ in range(rounds):
         if before + took > deadline:  # the next round would end too late
@@ -62,6 +67,23 @@ def lower_bound(
             break
         relaxed.raise_prices(step * max(target - bound, 1e-3 * abs(target)))
     return Bound(min(max(best, float(arrays.linear.min(axis=1).sum()) + worst), target), relaxed.allowed)
+
+
+def _prices_alone(relaxed: "_Relaxed", target: float, clock: Clock, deadline: float) -> float:
+    """The bound by prices of capacity without messages: cheap rounds, so that messages start from good prices."""
+    best, kept, step, stale = -np.inf, relaxed.price.copy(), FIRST_ALONE_STEP, 0
+    for _ in range(ALONE_ROUNDS):
+        bound = relaxed.round_alone()
+        stale += 1
+        if bound > best:
+            best, kept, stale = bound, relaxed.price.copy(), 0
+        if stale >= 2 * PATIENCE:
+            relaxed.price, step, stale = kept.copy(), step / 2, 0
+        if step < SMALLEST_STEP or clock() >= deadline:
+            break
+        relaxed.raise_prices(step * max(target - bound, 1e-3 * abs(target)))
+    relaxed.price, relaxed.used = kept, np.zeros(0)
+    return best
 
 
 class _Relaxed:
@@ -98,6 +120,13 @@ class _Relaxed:
         known[:topics] = np.where(self.degree[:topics, None] == 0, base[:topics], 0.0)  # topics pushed everything
         self.pushed = np.where(self.degree[:, None] == 0, 0.0, whole)
         return max(first, self._settle(known, np.arange(arrays.count) >= topics))
+
+    def round_alone(self) -> float:
+        """The bound if pairs cost nothing: each container where it and its share of capacity are cheapest."""
+        arrays = self.arrays
+        table = arrays.linear + arrays.load[:, None] * self.price[None, :]
+        self.chosen = np.argmin(table, axis=1)
+        return float(table.min(axis=1).sum() - self.price @ arrays.capacity)
 
     def _settle(self, known: Floats, side: Bools) -> float:
         """The bound when one side holds all knowledge of its pairs; devices that would lift it past the target go."""

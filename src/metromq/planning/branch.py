@@ -86,7 +86,7 @@ class Tree:
 
     def outcome(self, finished: bool) -> Outcome:
         lowest = min((bound for bound, _, _ in self.open), default=np.inf)
-        return Outcome(self.best, min(lowest, self.floor, self.cost), finished, self.nodes)
+        return Outcome(self.best, float(min(lowest, self.floor, self.cost)), finished, self.nodes)
 
     def expand(self, bound: float, mask: Bools, seconds: float) -> list[tuple[float, Bools]] | None:
         """Solves a node and returns its children, the nearest to the LP first; None when the time ran out."""
