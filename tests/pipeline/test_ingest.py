@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from metromq.pipeline.spark import java_pid
 from metromq.pipeline.telemetry import TelemetryRow
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
+from tests.pipeline.processes import until
 from tests.pipeline.test_landing import damage_page
 
 pytestmark = pytest.mark.timeout(600)
@@ -183,6 +185,24 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
     assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)], "app", 5).messages == 0
     assert offsets(lake) == {"b1": list(range(10))}
     assert lake.done("messages", "app") == 4
+
+
+def test_it_follows_until_it_is_told_to_stop(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """The stream, the statistics and the merging of small files, all at once and again and again."""
+    stop = threading.Event()
+    options = RunOptions(trigger_seconds=0.1, refresh_seconds=0.1, compact_seconds=0.1)
+    job = threading.Thread(target=run, args=(spark, lake, options, lambda taken: None, stop))
+    job.start()
+    try:
+        for first in range(3):
+            land_messages(landing, "b1", first, [plain_message("a", T0_US)])
+            until(lambda: landing.files() == [], "the batch")
+        until(lambda: lake.exists("traffic") and lake.arrow("traffic")["publications"].to_pylist() == [3], "statistics")
+        until(lambda: len(lake.files("messages")) == 1, "merging")
+    finally:
+        stop.set()
+        job.join()
+    assert offsets(lake) == {"b1": [0, 1, 2]}
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:

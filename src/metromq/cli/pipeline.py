@@ -92,6 +92,7 @@ def run_command(
     landing: str | None,
     once: bool,
     refresh: float,
+    compact_s: float,
     max_rows: int,
     master: str,
     memory: str,
@@ -102,7 +103,9 @@ def run_command(
     from metromq.pipeline.jobs import RunOptions, run
     from metromq.pipeline.lake import Lake
 
-    options = RunOptions(once=once, max_rows=max_rows, refresh_seconds=refresh, landing=landing)
+    options = RunOptions(
+        once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
+    )
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
 
     def report(taken: "Taken") -> None:
