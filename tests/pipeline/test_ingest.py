@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
+from metromq.pipeline import jobs
 from metromq.pipeline.ingest import Taken, fresh_slices
 from metromq.pipeline.jobs import RunOptions, lake_lock, run
 from metromq.pipeline.lake import Lake
@@ -24,7 +25,7 @@ from metromq.pipeline.spark import java_pid
 from metromq.pipeline.telemetry import TelemetryRow
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
-from tests.pipeline.processes import until
+from tests.pipeline.processes import Program, until
 from tests.pipeline.test_landing import damage_page
 
 pytestmark = pytest.mark.timeout(600)
@@ -203,6 +204,37 @@ def test_it_follows_until_it_is_told_to_stop(spark: SparkSession, lake: Lake, la
         stop.set()
         job.join()
     assert offsets(lake) == {"b1": [0, 1, 2]}
+
+
+def test_a_stream_that_fails_says_why(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land(landing, "b1", 0, 10)
+
+    def report(taken: Taken) -> None:
+        raise ValueError("the moon")
+
+    with pytest.raises(MetroError, match=r"the stream failed: .*ValueError: the moon"):
+        run(spark, lake, RunOptions(once=True, refresh_seconds=0), report)
+    land(landing, "b1", 10, 10)
+    take_all(spark, lake, landing)  # and goes on where it was
+    assert offsets(lake) == {"b1": list(range(20))}
+
+
+def test_a_killed_runs_java_is_waited_for(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    orphan = Program(["sleep", "1000"], tmp_path / "orphan.log")
+    try:
+        with lake_lock(lake, orphan.pid):
+            note = (lake.root / "_ingest.lock").read_text()
+        (lake.root / "_ingest.lock").write_text(note)
+        monkeypatch.setattr(jobs, "ORPHAN_SECONDS", 0.0)
+        with pytest.raises(UsageError, match="of a killed run still lives"), lake_lock(lake, java_pid(spark)):
+            raise AssertionError("two at a time")
+    finally:
+        orphan.clean_up()
+    (lake.root / "_ingest.lock").write_text(note)
+    with lake_lock(lake, java_pid(spark)):
+        pass
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from threading import Event, Thread
 from typing import Final
 
 from deltalake.exceptions import CommitFailedError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from metromq.errors import LakeConflict, UsageError
+from metromq.errors import LakeConflict, MetroError, UsageError
 from metromq.pipeline import landing_source
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
@@ -58,11 +60,19 @@ def run(
         try:
             while not query.awaitTermination(0.25) and not stop.is_set() and not keeper.failed:
                 pass
+        except StreamingQueryException as error:
+            raise MetroError(f"the stream failed: {_cause(str(error))}") from error
         finally:
             query.stop()
             keeper.finish()
         if options.once and options.refresh_seconds:
             refresh(spark, Lake(lake.root))
+
+
+def _cause(text: str) -> str:
+    """The last Python error in a Java stack trace is what went wrong; the rest tells where."""
+    errors = [line for line in text.splitlines() if re.match(r"[\w.]+(Error|Exception|Conflict)\b", line)]
+    return errors[-1] if errors else text.splitlines()[0]
 
 
 def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callable[[Taken], None]) -> StreamingQuery:
@@ -131,20 +141,23 @@ def lake_lock(lake: Lake, java: int) -> Iterator[None]:
                 f"another `metromq pipeline run` works on {lake.root} ({file.read().strip()}); stop it first"
             ) from None
         file.seek(0)
-        _await_end(file.read())
+        _await_end(file.read(), java)
         file.truncate(0)
         file.write(json.dumps({"python": os.getpid(), "java": java, "java_started": _started(java)}))
         file.flush()
-        yield
-        file.truncate(0)
+        try:
+            yield
+        finally:
+            file.truncate(0)
 
 
-def _await_end(note: str) -> None:
+def _await_end(note: str, own: int) -> None:
+    """`own` is this process's Java, which may have been left by a run that failed."""
     if not note:
         return
     left = json.loads(note)
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while _started(left["java"]) == left["java_started"]:
+    while left["java"] != own and _started(left["java"]) == left["java_started"]:
         if time.monotonic() > deadline:
             raise UsageError(f"the Java process {left['java']} of a killed run still lives; end it, then start again")
         time.sleep(0.05)
