@@ -85,3 +85,7 @@ class ConnectRefused(MqttError):
 
 class ConnectionLost(MqttError):
     """The connection ended before its time: a DISCONNECT of the server, silence, or the network."""
+
+
+class LakeConflict(MetroError):
+    """Two programs changed the same rows of the lake at once; the later one must look again."""

@@ -47,6 +47,7 @@ def test_from_a_journal_to_an_answer(tmp_path: Path) -> None:
     assert [line.split() for line in ran.stdout.splitlines()][1:3] == [["messages", "40"], ["telemetry", "files", "1"]]
     assert "took in 40 messages" in ran.stderr
     assert json.loads(metromq("check", "--lake", lake, "--json").stdout)[0]["rows"] == 40
+    assert json.loads(metromq("refresh", "--lake", lake, "--json").stdout) == []  # the run has done it
     counted = metromq("sql", "SELECT broker, count(*) AS n FROM messages GROUP BY broker", "--lake", lake, "--json")
     assert json.loads(counted.stdout) == [{"broker": "b1", "n": 40}]
     payloads = metromq("sql", "SELECT time, payload, json FROM messages ORDER BY offset LIMIT 3", "--lake", lake)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
+from metromq.pipeline import jobs
 from metromq.pipeline.ingest import Taken, fresh_slices
 from metromq.pipeline.jobs import RunOptions, lake_lock, run
 from metromq.pipeline.lake import Lake
@@ -23,6 +25,7 @@ from metromq.pipeline.spark import java_pid
 from metromq.pipeline.telemetry import TelemetryRow
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
+from tests.pipeline.processes import Program, until
 from tests.pipeline.test_landing import damage_page
 
 pytestmark = pytest.mark.timeout(600)
@@ -183,6 +186,55 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
     assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)], "app", 5).messages == 0
     assert offsets(lake) == {"b1": list(range(10))}
     assert lake.done("messages", "app") == 4
+
+
+def test_it_follows_until_it_is_told_to_stop(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """The stream, the statistics and the merging of small files, all at once and again and again."""
+    stop = threading.Event()
+    options = RunOptions(trigger_seconds=0.1, refresh_seconds=0.1, compact_seconds=0.1)
+    job = threading.Thread(target=run, args=(spark, lake, options, lambda taken: None, stop))
+    job.start()
+    try:
+        for first in range(3):
+            land_messages(landing, "b1", first, [plain_message("a", T0_US)])
+            until(lambda: landing.files() == [], "the batch")
+        until(lambda: lake.exists("traffic") and lake.arrow("traffic")["publications"].to_pylist() == [3], "statistics")
+        until(lambda: len(lake.files("messages")) == 1, "merging")
+    finally:
+        stop.set()
+        job.join()
+    assert offsets(lake) == {"b1": [0, 1, 2]}
+
+
+def test_a_stream_that_fails_says_why(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land(landing, "b1", 0, 10)
+
+    def report(taken: Taken) -> None:
+        raise ValueError("the moon")
+
+    with pytest.raises(MetroError, match=r"the stream failed: .*ValueError: the moon"):
+        run(spark, lake, RunOptions(once=True, refresh_seconds=0), report)
+    land(landing, "b1", 10, 10)
+    take_all(spark, lake, landing)  # and goes on where it was
+    assert offsets(lake) == {"b1": list(range(20))}
+
+
+def test_a_killed_runs_java_is_waited_for(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    orphan = Program(["sleep", "1000"], tmp_path / "orphan.log")
+    try:
+        with lake_lock(lake, orphan.pid):
+            note = (lake.root / "_ingest.lock").read_text()
+        (lake.root / "_ingest.lock").write_text(note)
+        monkeypatch.setattr(jobs, "ORPHAN_SECONDS", 0.0)
+        with pytest.raises(UsageError, match="of a killed run still lives"), lake_lock(lake, java_pid(spark)):
+            raise AssertionError("two at a time")
+    finally:
+        orphan.clean_up()
+    (lake.root / "_ingest.lock").write_text(note)
+    with lake_lock(lake, java_pid(spark)):
+        pass
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from metromq.errors import LakeConflict
 from metromq.pipeline.ingest import Ingest
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from metromq.pipeline.maintain import compact
 from metromq.pipeline.refresh import change, refresh, refresh_traffic
 from metromq.pipeline.telemetry import TelemetryRow
 from tests.pipeline import twins
@@ -71,6 +73,9 @@ def test_statistics_follow(spark: SparkSession, lake: Lake, landing: Landing) ->
     agrees(lake)
     assert before < {file.path for file in lake.files("traffic")}  # yesterday's files were left alone
 
+    compact(lake)
+    assert refresh(spark, lake) == []  # merged files hold nothing new
+
     # Late: a link row whose origin comes only now, and one more publication of yesterday.
     land_messages(landing, "b2", 2, [link_message("e", T0_US + DAY_US + 7_000_000, "b3", 1)])
     take(spark, lake, landing)
@@ -94,3 +99,15 @@ def test_everything_is_new_when_the_old_version_is_gone(spark: SparkSession, lak
     for entry in (lake.path("messages") / "_delta_log").glob("*.json"):
         entry.unlink()
     assert len(change(lake, "messages", "traffic").files) == 2
+
+
+def test_a_change_by_someone_else_is_not_overwritten(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    for offset in range(2):
+        land_messages(landing, "b1", offset, [plain_message("a", T0_US)])
+        take(spark, lake, landing)
+    seen = lake.files("messages")
+    compact(Lake(lake.root))
+    with pytest.raises(LakeConflict, match="try again"):
+        lake.commit("messages", [], seen[:1])
+    lake.commit("messages", [], lake.files("messages"))
+    assert lake.files("messages") == []

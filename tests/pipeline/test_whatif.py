@@ -3,7 +3,7 @@
 import random
 from collections import defaultdict
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,8 @@ from metromq.lab.sim.city import SimCity
 from metromq.pipeline.counting import CHOICES, Cost, demand
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.whatif import ChoiceCost, Places, count, places, what_if
+from metromq.planning.model import TopicStatistics
+from metromq.planning.policies import Policy, wants
 from metromq.protocol.topics.areas import area_of
 from tests.pipeline.test_transforms import frame
 from tests.pipeline.twins import Row
@@ -108,11 +110,14 @@ def networks(tally: Tally, choice: str, topic: str, published: dict[int, int], h
 
 
 def is_delegated(choice: str, site: int, published: dict[int, int], held: dict[int, int]) -> bool:
-    inside = published[site] > 0
-    lp = inside and held[site] > 0
-    ns = lp or (inside and sum(held.values()) == 0)
-    ep = ns or (sum(published.values()) > published[site] and held[site] >= 2)
-    return {"delegation-lp": lp, "delegation-ns": ns, "delegation-ep": ep}.get(choice, False)
+    """As the planner decides it."""
+    if not choice.startswith("delegation-"):
+        return False
+    policy = {"lp": "LP", "ns": "NS", "ep": "EP"}[choice.removeprefix("delegation-")]
+    seen = TopicStatistics(
+        published[site], sum(published.values()) - published[site], held[site], sum(held.values()) - held[site]
+    )
+    return wants(cast(Policy, policy), seen)
 
 
 def publish(tally: Tally, choice: str, site: int, others: set[int], held: dict[int, int], delegated: set[int]) -> None:

@@ -81,6 +81,9 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 @click.option("--once", is_flag=True, help="Take in all there is, then stop.")
 @click.option("--refresh", type=float, default=30.0, show_default=True, help="Seconds between statistics; 0: none.")
 @click.option(
+    "--compact", "compact_s", type=float, default=3600.0, show_default=True, help="Seconds between merges; 0: none."
+)
+@click.option(
     "--max-rows", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows per micro-batch."
 )
 @master_option
@@ -92,6 +95,7 @@ def run_command(
     landing: str | None,
     once: bool,
     refresh: float,
+    compact_s: float,
     max_rows: int,
     master: str,
     memory: str,
@@ -102,7 +106,9 @@ def run_command(
     from metromq.pipeline.jobs import RunOptions, run
     from metromq.pipeline.lake import Lake
 
-    options = RunOptions(once=once, max_rows=max_rows, refresh_seconds=refresh, landing=landing)
+    options = RunOptions(
+        once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
+    )
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
 
     def report(taken: "Taken") -> None:
@@ -120,6 +126,24 @@ def run_command(
         run(spark, Lake(lake), options, report, stop)
     if not as_json:
         show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
+
+
+@command.command("refresh")
+@lake_option
+@click.option("--hours", type=click.IntRange(min=1), default=24, show_default=True, help="The planner's inputs cover.")
+@master_option
+@memory_option
+@conf_option
+@json_option
+def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
+    """Bring the statistics up to date now; `run` does so every 30 seconds."""
+    from metromq.pipeline.maintain import lake_or_usage_error
+    from metromq.pipeline.refresh import refresh
+
+    store = lake_or_usage_error(lake)
+    with spark_session(master, memory, conf) as spark:
+        changed = refresh(spark, store, hours)
+    output(as_json, ["changed"], [{"table": name} for name in changed])
 
 
 @command.command("what-if")

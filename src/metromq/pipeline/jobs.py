@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,18 +12,22 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
+from deltalake.exceptions import CommitFailedError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from metromq.errors import UsageError
+from metromq.errors import LakeConflict, MetroError, UsageError
 from metromq.pipeline import landing_source
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from metromq.pipeline.maintain import compact
 from metromq.pipeline.refresh import refresh
 from metromq.pipeline.spark import java_pid
 
 ORPHAN_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class RunOptions:
     max_rows: int = 500_000
     max_files: int = 200
     refresh_seconds: float = 30.0  # 0: no statistics
+    compact_seconds: float = 3600.0  # 0: small files stay; a stream makes a few every second
     landing: str | None = None
 
 
@@ -47,18 +53,26 @@ def run(
     """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace."""
     stop = stop or Event()
     with lake_lock(lake, java_pid(spark)):
-        refresher = _Refresher(spark, lake, options.refresh_seconds)
+        keeper = _Keeper(spark, lake, options)
         query = _start(spark, lake, options, report)
         if not options.once:
-            refresher.start()
+            keeper.start()
         try:
-            while not query.awaitTermination(0.25) and not stop.is_set() and not refresher.failed:
+            while not query.awaitTermination(0.25) and not stop.is_set() and not keeper.failed:
                 pass
+        except StreamingQueryException as error:
+            raise MetroError(f"the stream failed: {_cause(str(error))}") from error
         finally:
             query.stop()
-            refresher.finish()
+            keeper.finish()
         if options.once and options.refresh_seconds:
             refresh(spark, Lake(lake.root))
+
+
+def _cause(text: str) -> str:
+    """The last Python error in a Java stack trace is what went wrong; the rest tells where."""
+    errors = [line for line in text.splitlines() if re.match(r"[\w.]+(Error|Exception|Conflict)\b", line)]
+    return errors[-1] if errors else text.splitlines()[0]
 
 
 def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callable[[Taken], None]) -> StreamingQuery:
@@ -79,21 +93,28 @@ def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callabl
     return writer.trigger(processingTime=f"{int(options.trigger_seconds * 1000)} milliseconds").start()
 
 
-class _Refresher(Thread):
-    """Statistics beside the stream, so that a long refresh delays no message; it keeps its own view of the lake."""
+class _Keeper(Thread):
+    """Statistics and small files beside the stream, so that they delay no message; it has its own view of the lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, seconds: float) -> None:
-        super().__init__(name="metromq-refresh", daemon=True)
+    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions) -> None:
+        super().__init__(name="metromq-keeper", daemon=True)
         self._spark = spark
         self._lake = Lake(lake.root)
-        self._seconds = seconds
+        self._options = options
         self._end = Event()
         self.failed: Exception | None = None
 
     def run(self) -> None:
-        while self._seconds and not self._end.wait(self._seconds):
+        compacted = time.monotonic()
+        while not self._end.wait(self._options.refresh_seconds or IDLE_SECONDS):
             try:
-                refresh(self._spark, self._lake)
+                if self._options.refresh_seconds:
+                    refresh(self._spark, self._lake)
+                if 0 < self._options.compact_seconds <= time.monotonic() - compacted:
+                    compact(self._lake)
+                    compacted = time.monotonic()
+            except (LakeConflict, CommitFailedError):
+                continue  # someone compacts or expires; the next round finds the lake as it is then
             except Exception as error:
                 if not self._end.is_set():
                     self.failed = error  # `finish` raises it where the user sees it
@@ -120,20 +141,23 @@ def lake_lock(lake: Lake, java: int) -> Iterator[None]:
                 f"another `metromq pipeline run` works on {lake.root} ({file.read().strip()}); stop it first"
             ) from None
         file.seek(0)
-        _await_end(file.read())
+        _await_end(file.read(), java)
         file.truncate(0)
         file.write(json.dumps({"python": os.getpid(), "java": java, "java_started": _started(java)}))
         file.flush()
-        yield
-        file.truncate(0)
+        try:
+            yield
+        finally:
+            file.truncate(0)
 
 
-def _await_end(note: str) -> None:
+def _await_end(note: str, own: int) -> None:
+    """`own` is this process's Java, which may have been left by a run that failed."""
     if not note:
         return
     left = json.loads(note)
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while _started(left["java"]) == left["java_started"]:
+    while left["java"] != own and _started(left["java"]) == left["java_started"]:
         if time.monotonic() > deadline:
             raise UsageError(f"the Java process {left['java']} of a killed run still lives; end it, then start again")
         time.sleep(0.05)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from metromq.errors import LakeConflict
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES, TableSpec
 
@@ -102,6 +103,19 @@ class Lake:
             for action in actions
         ]
 
+    def added(self, name: str, since: int) -> list[TableFile]:
+        """Files with new rows of all versions after `since`, live or merged; all live ones if the log forgot."""
+        spec = TABLES[name]
+        found: list[TableFile] = []
+        for version in range(since + 1, int(self.open(name).version()) + 1):
+            try:
+                commit = (self.path(name) / "_delta_log" / f"{version:020d}.json").read_text()
+            except FileNotFoundError:
+                return self.files(name)
+            actions = (json.loads(line).get("add") for line in commit.splitlines())
+            found += [_logged(spec, action) for action in actions if action is not None and action["dataChange"]]
+        return found
+
     def done(self, name: str, application: str) -> int:
         """The newest batch of an application that a table holds; -1: none."""
         version = self.open(name).transaction_version(application)
@@ -115,8 +129,12 @@ class Lake:
         done: dict[str, int] | None = None,
     ) -> None:
         """One Delta transaction: files in, files out, and which batch of which application that was."""
-        table = self.open(name)
+        remove = list(remove)
         spec = TABLES[name]
+        live = {file.path for file in self.files(name)} if remove else set()
+        if not all(file.path in live for file in remove):
+            raise LakeConflict(f"{self.path(name)} was changed by someone else meanwhile; try again")
+        table = self.open(name) if not remove else self._tables[name]  # removals are judged by the version just seen
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]
         properties = CommitProperties(app_transactions=[Transaction(app, batch) for app, batch in (done or {}).items()])
@@ -188,6 +206,26 @@ class Lake:
                 added.append(_addition(spec, table, target, metadata))
         _remove_tree(staging)
         return added
+
+
+def _logged(spec: TableSpec, action: dict[str, Any]) -> TableFile:
+    """A file as a commit describes it."""
+    stats = json.loads(action.get("stats") or "{}")
+
+    def bounds(side: str) -> dict[str, Any]:
+        return {column: _typed(spec, column, stats.get(side, {}).get(column)) for column in spec.stats}
+
+    partition = {column: _typed(spec, column, value) for column, value in action["partitionValues"].items()}
+    return TableFile(
+        unquote(action["path"]), stats.get("numRecords", 0), partition, bounds("minValues"), bounds("maxValues")
+    )
+
+
+def _typed(spec: TableSpec, column: str, text: Any) -> Any:
+    kind = spec.schema.field(column).type
+    if text is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return text
+    return datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
 
 
 def _addition(spec: TableSpec, table: Path, target: Path, metadata: Any) -> AddAction:

@@ -2,18 +2,19 @@
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from metromq.errors import UsageError
-from metromq.pipeline.lake import Lake, offset_ranges
+from metromq.errors import LakeConflict, UsageError
+from metromq.pipeline.lake import Lake, TableFile, offset_ranges
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TARGET_BYTES: Final = 128 << 20
 KEEP_HOURS: Final = 24  # files that no table names any more stay so long, for readers that began before
 STAGING_SECONDS: Final = 86_400  # a killed job's half-written files are this old before they go
+T = TypeVar("T")
 _RAW: Final = ("messages", "telemetry")
 _RETRIES: Final = 5
 
@@ -136,13 +138,7 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES, keep_hours: int = KEEP
         if not lake.exists(name):
             continue
         before = len(lake.files(name))
-        for attempt in range(_RETRIES):
-            try:
-                lake.open(name).optimize.compact(target_size=target_bytes)
-                break
-            except CommitFailedError:
-                if attempt == _RETRIES - 1:  # statistics were rewritten meanwhile, every time
-                    raise
+        _retried(lambda name=name: lake.open(name).optimize.compact(target_size=target_bytes))  # type: ignore[misc]
         _clean(lake, name, keep_hours)
         done.append(Compacted(name, before, len(lake.files(name))))
     return done
@@ -158,17 +154,32 @@ def expire(
     for name in names:
         if name not in _RAW and not statistics:
             continue
-        old = [file for file in lake.files(name) if file.partition["day"] < oldest]
-        if old and name == "messages":
-            _write_down(lake, old, now)
-        if old:
-            lake.commit(name, [], old)
+        old = _retried(lambda name=name: _expire_table(lake, name, oldest, now))  # type: ignore[misc]
         _clean(lake, name, keep_hours)
         done.append(Expired(name, len(old), sum(file.rows for file in old)))
     return done
 
 
-def _write_down(lake: Lake, files: list[Any], now: datetime) -> None:
+def _expire_table(lake: Lake, name: str, oldest: date, now: datetime) -> list[TableFile]:
+    old = [file for file in lake.files(name) if file.partition["day"] < oldest]
+    if old and name == "messages":
+        _write_down(lake, old, now)
+    if old:
+        lake.commit(name, [], old)
+    return old
+
+
+def _retried(work: Callable[[], T]) -> T:
+    """Again, when a running job changed the same rows meanwhile."""
+    for _ in range(_RETRIES - 1):
+        try:
+            return work()
+        except (CommitFailedError, LakeConflict):
+            continue
+    return work()
+
+
+def _write_down(lake: Lake, files: list[TableFile], now: datetime) -> None:
     ranges: dict[str, Ranges] = {}
     for file in files:
         for first, last in offset_ranges(lake.path("messages") / file.path):

@@ -11,7 +11,6 @@ from functools import reduce
 from typing import Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -29,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Files of a source that a table has not seen, and the source's version to remember."""
+    """Files of a source that a table has not seen, some perhaps merged since, and the version to remember."""
 
     files: list[TableFile]
     version: int
@@ -44,17 +43,10 @@ def refresh(spark: SparkSession, lake: Lake, planner_hours: int = PLANNER_HOURS)
 
 
 def change(lake: Lake, source: str, target: str) -> Change:
-    """Diff of two snapshots of the source; everything, when the old one is no longer in its log."""
+    """What a source got since the target was made from it."""
     version = int(lake.open(source).version())
     seen = lake.done(target, source)
-    files = lake.files(source)
-    if seen < 0:
-        return Change(files, version)
-    try:
-        known = {file.path for file in lake.files(source, seen)}
-    except (DeltaError, FileNotFoundError):
-        known = set()
-    return Change([file for file in files if file.path not in known], version)
+    return Change(lake.files(source) if seen < 0 else lake.added(source, seen), version)
 
 
 def refresh_traffic(spark: SparkSession, lake: Lake) -> bool:
@@ -78,10 +70,11 @@ def refresh_traffic(spark: SparkSession, lake: Lake) -> bool:
 
 def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> None:
     """`sites` keeps the newest word of every broker, so that minutes without telemetry know their site too."""
-    known = {row["broker"]: row for row in lake.arrow("sites").to_pylist()}
-    if not telemetry.files:
+    minutes = _minutes(telemetry.files, "window_start")
+    if minutes.first is None:
         return
-    heard = sites(lake.read(spark, "telemetry", telemetry.files)).toArrow().to_pylist()
+    known = {row["broker"]: row for row in lake.arrow("sites").to_pylist()}
+    heard = sites(_rows(spark, lake, "telemetry", "window_start", _few(minutes))).toArrow().to_pylist()
     news = [row for row in heard if row["broker"] not in known or known[row["broker"]]["since"] < row["since"]]
     moved = [row for row in news if row["broker"] not in known or known[row["broker"]]["site"] != row["site"]]
     if moved:
