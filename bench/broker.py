@@ -3,17 +3,21 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import ceil
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
 from bench.machine import CORES, Watch, raise_file_limit
-from bench.peers import Peer, find_peers, running
+from bench.peers import Peer, Running, find_peers, running
 from bench.report import Run, lines, show, write
-from bench.scenarios import SCENARIOS, Scenario
+from bench.scenarios import SCENARIOS, Probe, Scenario, quantiles
 from metromq.errors import UsageError
+
+SLICE_S = 0.25
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -32,11 +36,37 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _measure(scenario: Scenario, peer: Peer, round: int, seconds: float) -> Run:
+def measure(scenario: Scenario, peers: Sequence[Peer], round: int, seconds: float) -> list[Run]:
+    if scenario.probe is not None:
+        return _take_turns(scenario, scenario.probe, peers, round, seconds)
+    (peer,) = peers
+    assert scenario.run is not None
     with running(peer, scenario.durability) as broker:
         watch = Watch(broker.pid)
         measured = scenario.run(broker, seconds)
-        return Run(scenario.name, peer.name, peer.family, round, measured.values, measured.lost, watch.stop())
+        return [Run(scenario.name, peer.name, peer.family, round, measured.values, measured.lost, watch.stop())]
+
+
+def _take_turns(
+    scenario: Scenario, probe: Callable[[Running], Probe], peers: Sequence[Peer], round: int, seconds: float
+) -> list[Run]:
+    """All brokers are up, and a slice of each follows a slice of the other: the machine's moods meet them alike."""
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(running(peer, scenario.durability)) for peer in peers]
+        probes = [probe(broker) for broker in brokers]
+        results: list[list[int]] = [[] for _ in peers]
+        lost = [0] * len(peers)
+        pids = [broker.pid for broker in brokers]
+        watches = [Watch(pid, [other for other in pids if other != pid]) for pid in pids]
+        for _ in range(max(1, ceil(seconds / SLICE_S))):
+            for number, take in enumerate(probes):
+                found, missing = take(min(SLICE_S, seconds))
+                results[number] += found
+                lost[number] += missing
+        return [
+            Run(scenario.name, peer.name, peer.family, round, quantiles(found), missing, watch.stop())
+            for peer, found, missing, watch in zip(peers, results, lost, watches, strict=True)
+        ]
 
 
 def _chosen(only: Sequence[str] | None) -> list[Scenario]:
@@ -45,6 +75,12 @@ def _chosen(only: Sequence[str] | None) -> list[Scenario]:
     if unknown:
         raise UsageError(f"no scenario is named {', '.join(unknown)}; there are {', '.join(sorted(names))}")
     return [scenario for scenario in SCENARIOS if not only or scenario.name in only]
+
+
+def _turns(scenario: Scenario, peers: Sequence[Peer]) -> list[tuple[Scenario, list[Peer]]]:
+    """Who is measured together."""
+    taking_part = [peer for peer in peers if peer.family in scenario.families]
+    return [(scenario, taking_part)] if scenario.probe is not None else [(scenario, [peer]) for peer in taking_part]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,16 +98,17 @@ def main(argv: Sequence[str]) -> int:
     for word in missing:
         console.print(f"[yellow]not measured: {word}[/]")
     runs: list[Run] = []
-    plan = [(scenario, peer) for scenario in scenarios for peer in peers if peer.family in scenario.families]
+    plan = [turn for scenario in scenarios for turn in _turns(scenario, peers)]
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(plan) * options.rounds)
         for round in range(options.rounds):
-            for scenario, peer in plan if round % 2 == 0 else list(reversed(plan)):
-                progress.update(task, description=f"{scenario.title}: {peer.name}")
+            for scenario, present in plan if round % 2 == 0 else list(reversed(plan)):
+                title = f"{scenario.title}: {', '.join(peer.name for peer in present)}"
+                progress.update(task, description=title)
                 try:
-                    runs.append(_measure(scenario, peer, round, options.seconds))
+                    runs += measure(scenario, present, round, options.seconds)
                 except (UsageError, OSError) as error:
-                    console.print(f"[red]{scenario.title}: {peer.name}: {error}[/]")
+                    console.print(f"[red]{title}: {error}[/]")
                 progress.advance(task)
     found = lines(scenarios, runs)
     show(console, found)

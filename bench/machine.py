@@ -4,6 +4,7 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,10 +56,12 @@ class Shares:
 class Watch:
     """Watches the machine from its creation to `stop`."""
 
-    def __init__(self, broker_pid: int) -> None:
+    def __init__(self, broker_pid: int, known_pids: Sequence[int] = ()) -> None:
         self._pid = broker_pid
+        self._known = known_pids  # brokers that take turns with this one: no strangers
         self._wall = time.monotonic()
         self._broker = cpu_seconds(broker_pid)
+        self._expected = sum(cpu_seconds(pid) for pid in known_pids)
         self._generator = time.process_time()
         self._machine = _machine_seconds()
 
@@ -66,7 +69,8 @@ class Watch:
         wall = max(time.monotonic() - self._wall, TICK_S)
         broker = cpu_seconds(self._pid) - self._broker
         generator = time.process_time() - self._generator
-        others = max(0.0, _machine_seconds() - self._machine - broker - generator)
+        expected = sum(cpu_seconds(pid) for pid in self._known) - self._expected
+        others = max(0.0, _machine_seconds() - self._machine - broker - generator - expected)
         return Shares(broker / wall, generator / wall, others / wall)
 
 

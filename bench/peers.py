@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.machine import CORES
 from metromq.errors import UsageError
@@ -19,6 +20,7 @@ BUILD = Path(__file__).parent.parent / "build"
 COMPILED = BUILD / "compiled"
 AMQTT_VENV = BUILD / "amqtt"
 START_S = 20.0
+BUSY_POLL_S = "0.003"
 
 Command = tuple[list[str], dict[str, str]]
 
@@ -40,12 +42,12 @@ class Running:
     pid: int
 
 
-def _metromq(tree: Path) -> Callable[[int, Path, str], Command]:
+def _metromq(tree: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Callable[[int, Path, str], Command]:
     def command(port: int, directory: Path, durability: str) -> Command:
         arguments = [sys.executable, "-m", "metromq.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
         arguments += ["--durability", durability, "--data", str(directory)]
         # A bench connects faster than any city does; everything else keeps its default.
-        return arguments, {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}
+        return arguments, {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0", **settings}
 
     return command
 
@@ -95,6 +97,7 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
     missing: list[str] = []
     if any(COMPILED.glob("*__mypyc*.so")):
         found.append(Peer("MetroMQ", "metromq", _metromq(COMPILED)))
+        found.append(Peer("MetroMQ, busy poll", "busy poll", _metromq(COMPILED, {"METROMQ_BUSY_POLL_S": BUSY_POLL_S})))
     else:
         missing.append("MetroMQ compiled: run `make bench`, which builds it into build/compiled")
         pure = True

@@ -120,7 +120,9 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def show(console: Console, found: Sequence[Line]) -> None:
     families = [
-        name for name in ("metromq", "pure", "mosquitto", "amqtt") if any(name in line.medians for line in found)
+        name
+        for name in ("metromq", "busy poll", "pure", "mosquitto", "amqtt")
+        if any(name in line.medians for line in found)
     ]
     table = Table(title="MetroMQ beside its peers (medians; mosquitto: the better of both TCP_NODELAY settings)")
     table.add_column("scenario")

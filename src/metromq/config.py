@@ -205,6 +205,9 @@ class Config:
     journal: JournalConfig = field(default_factory=JournalConfig)
     recorder: RecorderConfig = field(default_factory=RecorderConfig)
     metrics: Metrics = field(default_factory=Metrics)
+    # So long the broker stays awake after each message, for the price of a core: waking up takes most of the time that
+    # a message takes through a broker with little to do. 0: it sleeps at once.
+    busy_poll_s: Annotated[float, Range(0, 1)] = 0.0
     # Seconds between $SYS updates, as Mosquitto's sys_interval. 0: none.
     sys_interval_s: Seconds = 10.0
     log: Log = field(default_factory=Log)

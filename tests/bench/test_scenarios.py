@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from bench import peers, scenarios
-from bench.machine import Watch
-from bench.peers import Peer, running
+from bench.broker import measure
+from bench.peers import Peer
 from bench.scenarios import SCENARIOS, Scenario
 
-PURE = Peer("MetroMQ pure", "pure", peers._metromq(Path(peers.__file__).parent.parent / "src"))
+SOURCES = Path(peers.__file__).parent.parent / "src"
+PURE = Peer("MetroMQ pure", "pure", peers._metromq(SOURCES))
+BUSY = Peer("MetroMQ, busy poll", "busy poll", peers._metromq(SOURCES, {"METROMQ_BUSY_POLL_S": "0.003"}))
 QUICK_S = 0.05
 
 
@@ -18,27 +20,27 @@ QUICK_S = 0.05
 def test_a_scenario_measures(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "IDLE_CLIENTS", 50)
     monkeypatch.setattr(scenarios, "MANY_CLIENTS", 50)
-    with running(PURE, scenario.durability) as broker:
-        watch = Watch(broker.pid)
-        measured = scenario.run(broker, QUICK_S)
-        shares = watch.stop()
-    assert measured.lost == 0
-    assert set(scenario.targets) <= set(measured.values)
-    if scenario.name != "idle":  # fifty clients may fit into memory that the broker had already
-        assert all(value > 0 for value in measured.values.values())
-    assert shares.broker >= 0
-    assert shares.generator > 0
+    peers = [PURE, BUSY] if scenario.probe is not None else [PURE]
+    runs = measure(scenario, peers, 0, QUICK_S)
+    assert [run.peer for run in runs] == [peer.name for peer in peers]
+    for run in runs:
+        assert run.lost == 0
+        assert set(scenario.targets) <= set(run.values)
+        if scenario.name != "idle":  # fifty clients may fit into memory that the broker had already
+            assert all(value > 0 for value in run.values.values())
+        assert run.shares.broker >= 0
+        assert run.shares.generator > 0
 
 
 def test_mosquitto_is_driven_the_same_way() -> None:
     if shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") is None:
         pytest.skip("mosquitto is not installed")
     by_name = {scenario.name: scenario for scenario in SCENARIOS}
-    with running(Peer("mosquitto", "mosquitto", peers._mosquitto(True))) as broker:
-        for name in ("qos0-1-1", "qos1-10-10", "v5-1-1"):
-            measured = by_name[name].run(broker, QUICK_S)
-            assert measured.lost == 0
-            assert measured.values["rate"] > 0
+    mosquitto = Peer("mosquitto", "mosquitto", peers._mosquitto(True))
+    for name in ("qos0-1-1", "qos1-10-10", "v5-1-1"):
+        [run] = measure(by_name[name], [mosquitto], 0, QUICK_S)
+        assert run.lost == 0
+        assert run.values["rate"] > 0
 
 
 def test_names_are_unique() -> None:

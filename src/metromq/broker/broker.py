@@ -133,7 +133,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = self.config
         self.hub = Hub(settings_of(config), self._open_journal(), config.name)
-        self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes)
+        self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
         self.turns.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None

@@ -66,9 +66,13 @@ class Writer(Flusher):
 class Turns:
     """Calls the hub at the right time and writes what it produced."""
 
-    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop, max_held_bytes: int) -> None:
+    def __init__(
+        self, hub: Hub, loop: asyncio.AbstractEventLoop, max_held_bytes: int, busy_poll_s: float = 0.0
+    ) -> None:
         self.hub = hub
         self.loop = loop
+        self.busy_poll_s = busy_poll_s
+        self.polling = False
         self.commit: GroupCommit | None = None
         self.max_held_bytes = max_held_bytes
         self.held_bytes = 0
@@ -88,12 +92,22 @@ class Turns:
             hub.urgent = False
         if not self.scheduled:
             self.scheduled = True
-            self.loop.call_soon(self.end)
-            self.flush()
+            try:
+                self.flush()  # first of all: somebody waits for it
+            finally:
+                self.loop.call_soon(self.end)
 
     def end(self) -> None:
         self.scheduled = False
         self.flush()
+        if self.busy_poll_s > 0 and not self.polling:
+            self.poll()
+
+    def poll(self) -> None:
+        """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
+        self.polling = self.loop.time() - self.hub.now < self.busy_poll_s
+        if self.polling:
+            self.loop.call_soon(self.poll)
 
     def flush(self) -> None:
         dirty = self.hub.dirty
