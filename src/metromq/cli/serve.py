@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from metromq.broker import Broker, logs
+from metromq.broker.memory import keep_buffers
 from metromq.config import Config, Listener, load_config, parse_listener, validate
 from metromq.control.places import DEFAULT_DATA, Place, city_named, forget_place, keep_place
 from metromq.errors import ConfigError, UsageError
@@ -77,6 +78,7 @@ def command(
         raise UsageError("--name and --peer belong to --city")
     config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
+    keep_buffers()
     uvloop.run(run(config, accept_damage, role, until_eof))
 
 
