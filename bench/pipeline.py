@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -69,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
     found: list[Line] = []
     for name in options.only or SUITES:
         console.print(f"[dim]measuring {name}[/]")
-        found += SUITES[name](options)
+        for line in SUITES[name](options):
+            console.print(f"[dim]{line.title}: {line.value:,.2f} {line.unit} ({line.note})[/]")
+            found.append(line)
     table = Table(title="The pipeline, on two cores")
     for column in ("measure", "value", "unit", "target", "", "notes"):
         table.add_column(column, justify="right" if column == "value" else "left")
@@ -229,12 +231,11 @@ def delay(options: argparse.Namespace) -> list[Line]:
     ]
 
 
-def what_if(options: argparse.Namespace) -> list[Line]:
+def what_if(options: argparse.Namespace) -> Iterator[Line]:
     """All choices over subscriptions of a tenth as many topics at 64 sites."""
     from metromq.pipeline.counting import CHOICES
     from metromq.pipeline.whatif import what_if as ask
 
-    found: list[Line] = []
     base: float | None = None
     with workplace(options.memory) as (session, folder):
         millions = [size for size in (1, 10, 100) if size <= options.largest]
@@ -253,8 +254,7 @@ def what_if(options: argparse.Namespace) -> list[Line]:
             target, met = ("< 60", wall < 60) if size == 10 else ("", None)
             note = f"{processor:.0f} s of processor, {processor / base:.1f}x that of 1 million"
             note += f"; {usage.peak_bytes / 2**20:,.0f} MiB"
-            found.append(Line(f"what-if, {size} million subscriptions", wall, "s", target, met, note))
-    return found
+            yield Line(f"what-if, {size} million subscriptions", wall, "s", target, met, note)
 
 
 def _demand(session: "SparkSession", lake: Lake, subscriptions: int) -> None:
@@ -314,7 +314,7 @@ def _recorded(peer: Peer, lake: str) -> Peer:
     return replace(peer, name="metromq recording", command=command)
 
 
-SUITES: dict[str, Callable[[argparse.Namespace], list[Line]]] = {
+SUITES: dict[str, Callable[[argparse.Namespace], Iterable[Line]]] = {
     "ingest": ingest,
     "delay": delay,
     "what-if": what_if,

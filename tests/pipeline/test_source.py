@@ -17,7 +17,7 @@ from metromq.broker.journal import Journal, JournalReader
 from metromq.config import Config, JournalConfig, Listener
 from metromq.errors import UsageError
 from metromq.pipeline.publish import Sink
-from metromq.pipeline.source import JournalOptions, JournalSource, JournalStreamReader, read_slice, share
+from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice, share
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.data import bodies, fill, journal_of
 
@@ -34,7 +34,6 @@ def city(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_batch_read(spark: SparkSession, city: Path) -> None:
-    spark.dataSource.register(JournalSource)
     rows = spark.read.format("metromq").option("rowsPerPartition", "8").load(str(city))
     assert rows.rdd.getNumPartitions() == 4 + 1
     found = {(row["broker"], row["offset"]): row for row in rows.collect()}
@@ -47,7 +46,6 @@ def test_batch_read(spark: SparkSession, city: Path) -> None:
 
 
 def test_stream_read_resumes_exactly(spark: SparkSession, city: Path, tmp_path: Path) -> None:
-    spark.dataSource.register(JournalSource)
     seen: list[list[tuple[str, int]]] = []
 
     def keep(frame: Any, batch: int) -> None:
@@ -174,7 +172,6 @@ def journalled(data: Path) -> list[tuple[str, bytes, int]]:
 
 
 def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path) -> None:
-    spark.dataSource.register(JournalSource)
     with LiveBroker(tmp_path / "live") as broker:
         rows = spark.range(60).selectExpr("concat('spark/', id % 3) topic", "cast(id as string) payload")
         target = {"host": "127.0.0.1", "port": str(broker.port), "maxInflight": "7"}

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Final
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from metromq.errors import LakeConflict, MetroError, UsageError
@@ -54,7 +54,9 @@ def run(
     stop = stop or Event()
     with lake_lock(lake, java_pid(spark)):
         keeper = _Keeper(spark, lake, options)
-        query = _start(spark, lake, options, report)
+        area = Landing(options.landing or lake.landing)
+        gate = _Gate(Ingest(spark, lake, area, report))
+        query = _start(spark, lake, area, options, gate)
         if not options.once:
             keeper.start()
         try:
@@ -63,6 +65,7 @@ def run(
         except StreamingQueryException as error:
             raise MetroError(f"the stream failed: {_cause(str(error))}") from error
         finally:
+            gate.close()
             query.stop()
             keeper.finish()
         if options.once and options.refresh_seconds:
@@ -75,8 +78,26 @@ def _cause(text: str) -> str:
     return errors[-1] if errors else text.splitlines()[0]
 
 
-def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callable[[Taken], None]) -> StreamingQuery:
-    area = Landing(options.landing or lake.landing)
+class _Gate:
+    """Lets batches through until it is closed, which waits for the one at work: Spark would break it off."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+        self._lock = Lock()
+        self._closed = False
+
+    def take(self, names: DataFrame, batch: int) -> None:
+        with self._lock:
+            if self._closed:
+                raise MetroError("the stream is being stopped; the next run takes this batch")
+            self._ingest.take(names, batch)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _start(spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, gate: _Gate) -> StreamingQuery:
     spark.dataSource.register(landing_source.LandingSource)
     stream = (
         spark.readStream.format(landing_source.NAME)
@@ -85,9 +106,8 @@ def _start(spark: SparkSession, lake: Lake, options: RunOptions, report: Callabl
         .option("maxFiles", str(options.max_files))
         .load()
     )
-    writer = stream.writeStream.foreachBatch(Ingest(spark, lake, area, report).take).option(
-        "checkpointLocation", str(lake.root / "_checkpoints" / "landing")
-    )
+    checkpoint = str(lake.root / "_checkpoints" / "landing")
+    writer = stream.writeStream.foreachBatch(gate.take).option("checkpointLocation", checkpoint)
     if options.once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(options.trigger_seconds * 1000)} milliseconds").start()
