@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=6_000_000, help="rows of the ingest (default 6,000,000)")
     parser.add_argument("--largest", type=int, default=10, help="millions of subscriptions in the largest what-if")
     parser.add_argument("--memory", default="1g", help="memory of Spark (default 1g, as `metromq pipeline run`)")
-    parser.add_argument("--json", type=Path, default=Path("bench-pipeline.json"), metavar="FILE")
+    parser.add_argument("--json", type=Path, default=Path("bench-results-pipeline.json"), metavar="FILE")
     options = parser.parse_args(argv)
     raise_file_limit()
     console = Console() if sys.stdout.isatty() else Console(width=150)
