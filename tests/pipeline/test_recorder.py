@@ -7,7 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from metromq.broker import Broker
 from metromq.broker.journal import Journal
+from metromq.client import Client
+from metromq.config import Config, Listener, RecorderConfig
 from metromq.errors import UsageError
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.recorder import Landed, Recorder, durable_position, recorder_lock, sync_segments
@@ -141,3 +144,17 @@ def test_a_recorder_ends_with_its_parent(tmp_path: Path, landing: Landing) -> No
     Recorder("b1", tmp_path / "journal", landing).run(threading.Event(), 0.001, parent=-1)
     assert landed_offsets(landing) == list(range(4))
     journal.close()
+
+
+def test_a_broker_that_stops_at_once_has_all_recorded(tmp_path: Path) -> None:
+    """Its recorder has hardly been started then, and the signal to stop may kill it."""
+    recorder = RecorderConfig(lake=str(tmp_path / "lake"))
+    config = Config("b1", tmp_path / "data", listeners=(Listener(port=0),), recorder=recorder)
+
+    async def story() -> None:
+        async with Broker(config) as broker, Client("127.0.0.1", broker.port) as client:
+            await client.publish("a", b"1", qos=1)
+            await client.publish("a", b"2", qos=2)
+
+    asyncio.run(story())
+    assert landed_offsets(Landing(str(tmp_path / "lake" / "landing"))) == [0, 1]

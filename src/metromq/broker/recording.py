@@ -13,7 +13,7 @@ from metromq.protocol.session.hub import Hub
 
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
-STOP_S = 10.0
+STOP_S = 30.0  # Python alone may need seconds to start on a small machine
 
 
 class Telemetry:
@@ -99,35 +99,34 @@ class Recording:
         wait_s = RESTART_S
         while True:
             started = asyncio.get_running_loop().time()
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "metromq.cli.main",
-                "pipeline",
-                "record",
-                "--data",
-                str(self._data_dir),
-                "--lake",
-                self._lake,
-                "--broker",
-                self._name,
-                "--with-parent",
-            )
+            self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
             code = await self._process.wait()
             logs.error("the recorder stopped and is started again", exit_code=code, broker=self._name)
             lived_s = asyncio.get_running_loop().time() - started
             wait_s = RESTART_S if lived_s > MAX_RESTART_S else min(wait_s * 2, MAX_RESTART_S)
             await asyncio.sleep(wait_s)
 
+    def _command(self, *options: str) -> list[str]:
+        data = ["--data", str(self._data_dir), "--lake", self._lake, "--broker", self._name]
+        return [sys.executable, "-m", "metromq.cli.main", "pipeline", "record", *data, *options]
+
     async def stop(self) -> None:
         """After the journal is closed: the recorder ships the rest and ends."""
         self.tick(force=True)
         process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        if process is not None and process.returncode is None:
+            process.terminate()
+            await _ended(process)
+        if process is None or process.returncode != 0:  # none yet, or a signal met it before it could listen
+            process = await asyncio.create_subprocess_exec(*self._command("--once"))
+            await _ended(process)
+            if process.returncode != 0:
+                logs.error("not all was recorded; the next start goes on with it", broker=self._name)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

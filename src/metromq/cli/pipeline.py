@@ -120,10 +120,13 @@ def run_command(
         if as_json:
             click.echo(json.dumps(asdict(taken)))
         else:
-            click.echo(f"{datetime.now(UTC):%H:%M:%S} took in {taken.messages} messages", err=True)
+            say(f"took in {taken.messages} messages")
+
+    def say(text: str) -> None:
+        click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
 
     with stop_on_signals() as stop, spark_session(master, memory, conf) as spark:
-        run(spark, Lake(lake), options, report, stop)
+        run(spark, Lake(lake), options, report, stop, say)
     if not as_json:
         show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
 

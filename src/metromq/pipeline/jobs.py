@@ -49,6 +49,7 @@ def run(
     options: RunOptions,
     report: Callable[[Taken], None],
     stop: Event | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace."""
     stop = stop or Event()
@@ -69,6 +70,7 @@ def run(
             query.stop()
             keeper.finish()
         if options.once and options.refresh_seconds:
+            say("bringing the statistics up to date")
             refresh(spark, Lake(lake.root))
 
 
