@@ -13,6 +13,11 @@ BAR_CELLS = 24
 MANY = 40  # containers; beyond this only the first few of each device are listed
 
 
+def amount(value: float, digits: int = 1) -> str:
+    """For people: a quiet city's milliwatts are not 0."""
+    return f"{value:,.{digits}f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
+
+
 def show_plan(
     console: Console, problem: Problem, plan: Plan, present: Placement | None, others: Mapping[str, Plan | None]
 ) -> None:
@@ -71,7 +76,7 @@ def devices_table(problem: Problem, plan: Plan) -> Table:
             escape(device.name),
             bar(share),
             f"{share:.0%}",
-            f"{load:,.0f}",
+            amount(load, 0),
             f"{device.capacity_workload:,.0f}",
             f"{device.mw_per_workload:g}",
         )
@@ -96,15 +101,15 @@ def comparison_table(plan: Plan, others: Mapping[str, Plan | None]) -> Table:
             continue
         gain = "" if other is plan or not other.power_mw else f"{1 - plan.power_mw / other.power_mw:.1%}"
         table.add_row(
-            label, f"{other.power_mw:,.1f}", gain, f"{other.network_mbps:,.1f}", str(other.worst_hops), str(other.moves)
+            label, amount(other.power_mw), gain, amount(other.network_mbps), str(other.worst_hops), str(other.moves)
         )
     return table
 
 
 def summary(plan: Plan) -> str:
     return (
-        f"{plan.method}: {plan.status}, power {plan.power_mw:,.1f} mW, bound {plan.bound_mw:,.1f}, gap {plan.gap:.2%}, "
-        f"traffic {plan.network_mbps:,.1f} Mbps x hops, {plan.moves} moves, {plan.seconds:.2f} s"
+        f"{plan.method}: {plan.status}, power {amount(plan.power_mw)} mW, bound {amount(plan.bound_mw)}, "
+        f"gap {plan.gap:.2%}, traffic {amount(plan.network_mbps)} Mbps x hops, {plan.moves} moves, {plan.seconds:.2f} s"
     )
 
 
