@@ -8,7 +8,7 @@ from metromq.broker import logs
 from metromq.broker.city.host import CityHost
 from metromq.pipeline.spool import spool_window
 from metromq.pipeline.telemetry import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
-from metromq.protocol.session.census import DELAY_BUCKETS, Census, TopicCount
+from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
 
 RESTART_S = 1.0
@@ -23,33 +23,29 @@ class Telemetry:
         self._hub = hub
         self._site = site
         self._host = host
-        self._window_us = int(window_s * 1_000_000)
         self._sequence = hub.wall_us
-        self._start_us = self._window_of(hub.wall_us)
         self._links: dict[str, tuple[int, int]] = {}
-        hub.census = Census()
+        self._census = hub.census = Census(int(window_s * 1_000_000), hub.wall_us)
 
-    def _window_of(self, wall_us: int) -> int:
-        return wall_us - wall_us % self._window_us
-
-    def roll(self, force: bool = False) -> TelemetryWindow | None:
-        """The window that has ended, once; `force` closes the current one early, at a stop."""
-        start = self._window_of(self._hub.wall_us)
-        if start == self._start_us and not force:
-            return None
-        census = self._hub.census
-        assert census is not None
-        rows = [_topic_row(topic, count) for topic, count in census.take().items()]
-        if census.connects or any(census.delays):
-            rows.append(TelemetryRow(SITE, self._site, connects=census.connects, delay_counts=tuple(census.delays)))
-            census.connects = 0
-            census.delays = [0] * DELAY_BUCKETS
-        rows += self._link_rows()
-        ended, self._start_us = self._start_us, start
-        self._sequence += 1
-        if not rows:
-            return None
-        return TelemetryWindow(self._hub.name, self._site, ended, self._window_us / 1e6, self._sequence, tuple(rows))
+    def take(self, force: bool = False) -> list[TelemetryWindow]:
+        """The windows that have ended, each once; `force` closes the current one early, at a stop."""
+        census = self._census
+        if force:
+            census.turn(self._hub.wall_us)
+        closed, census.closed = census.closed, []
+        found: list[TelemetryWindow] = []
+        for window in closed:
+            rows = [_topic_row(topic, count) for topic, count in window.topics.items()]
+            if window.connects or any(window.delays):
+                delays = tuple(window.delays)
+                rows.append(TelemetryRow(SITE, self._site, connects=window.connects, delay_counts=delays))
+            rows += self._link_rows()  # links count without windows: what they sent since the last look
+            self._sequence += 1
+            if rows:
+                seconds = census.window_us / 1e6
+                name = self._hub.name
+                found.append(TelemetryWindow(name, self._site, window.start_us, seconds, self._sequence, tuple(rows)))
+        return found
 
     def _link_rows(self) -> list[TelemetryRow]:
         rows: list[TelemetryRow] = []
@@ -90,8 +86,7 @@ class Recording:
         self._process: asyncio.subprocess.Process | None = None
 
     def tick(self, force: bool = False) -> None:
-        window = self._telemetry.roll(force)
-        if window is not None:
+        for window in self._telemetry.take(force):
             spool_window(self._data_dir, window)
 
     async def run(self) -> None:

@@ -34,13 +34,41 @@ class TopicCount:
 
 
 @final
-class Census:
-    """Counts until it is taken; then it starts at nothing again."""
+class Window:
+    """What was counted in one window of time, from `start_us` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, start_us: int, topics: dict[str, TopicCount], connects: int, delays: list[int]) -> None:
+        self.start_us = start_us
+        self.topics = topics
+        self.connects = connects
+        self.delays = delays  # between acceptance and sending, QoS 1 and 2
+
+
+@final
+class Census:
+    """Counts, window by window; the hub's clock turns it, so a message counts in the window of its own time."""
+
+    def __init__(self, window_us: int, wall_us: int) -> None:
+        self.window_us = window_us
+        self.closed: list[Window] = []  # for whoever records them
+        self.start_us = 0
+        self.until_us = 0
         self.topics: dict[str, TopicCount] = {}
         self.connects = 0
-        self.delays: list[int] = [0] * DELAY_BUCKETS  # between acceptance and sending, QoS 1 and 2
+        self.delays: list[int] = []
+        self._begin(wall_us)
+
+    def _begin(self, wall_us: int) -> None:
+        self.start_us = wall_us - wall_us % self.window_us
+        self.until_us = self.start_us + self.window_us
+        self.topics = {}
+        self.connects = 0
+        self.delays = [0] * DELAY_BUCKETS
+
+    def turn(self, wall_us: int) -> None:
+        """Closes the window; the next is the one that `wall_us` lies in."""
+        self.closed.append(Window(self.start_us, self.topics, self.connects, self.delays))
+        self._begin(wall_us)
 
     def of(self, topic: str) -> TopicCount:
         count = self.topics.get(topic)
@@ -55,9 +83,3 @@ class Census:
 
     def waited(self, delay_us: int) -> None:
         self.delays[min(max(delay_us, 0).bit_length(), DELAY_BUCKETS - 1)] += 1
-
-    def take(self) -> dict[str, TopicCount]:
-        """The topics counted since the last time; routes look their counts up anew after this."""
-        topics = self.topics
-        self.topics = {}
-        return topics

@@ -39,6 +39,9 @@ class Hub(Publishing):
     def at(self, now: float, wall_us: int) -> None:
         self.now = now
         self.wall_us = wall_us
+        census = self.census
+        if census is not None and wall_us >= census.until_us:
+            census.turn(wall_us)
 
     def may_connect(self) -> bool:
         """Takes one of the connects this second has, in bursts of up to one second's worth."""
