@@ -2,6 +2,7 @@
 
 A container runs on exactly one device, so a node branches into "on this device" for each device left to a container.
 This beats a general solver on these programs several times over: nearly all its time goes into cuts that move little.
+A node in which few placements could still be better is not branched on: they are listed (`listing`).
 """
 
 import heapq
@@ -11,11 +12,17 @@ import highspy
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints, price
+from metromq.planning.listing import Shares, beam, cheapest, shares
 from metromq.planning.model import Clock, Limits, Watch, nobody
 from metromq.planning.programs import Program
 from metromq.planning.solver import loaded
 
 WHOLE = 1e-6  # how near to 0 or 1 counts as whole
+FEW = 60_000  # parts of placements that are listed at a node: some milliseconds, as a handful of relaxations
+MANY = 1_500_000  # the same at the root, where a list spares the whole tree
+WIDTH = 20_000  # of the beam that looks for a better plan where the list is too long
+NEAR = 0.01  # a root whose relaxation is farther than this from the best plan is not listed
+FIRST_STEP, STEPS = 1e-4, 1.4  # by how much of the price, then by which factor the list at the root grows
 OPTIMAL = highspy.HighsModelStatus.kOptimal
 CUT_OFF = highspy.HighsModelStatus.kObjectiveBound
 EMPTY = highspy.HighsModelStatus.kInfeasible
@@ -53,13 +60,20 @@ class Tree:
         weight = np.bincount(arrays.edge_topic, weights=arrays.pair_price, minlength=arrays.count)
         weight += np.bincount(arrays.edge_service, weights=arrays.pair_price, minlength=arrays.count)
         self.weight = weight + np.ptp(arrays.linear, axis=1) + 1e-9
+        self.pairs = program.pairs if not arrays.goal.latency and arrays.goal.max_moves is None else None
+        self.duals = np.zeros(0)  # of the last relaxation
+        self.listed_from = 0  # so many containers must be fixed before a list is short enough, as far as was seen
 
     def cutoff(self) -> float:
         return self.cost - self.limits.gap * abs(self.cost) if np.isfinite(self.cost) else np.inf
 
     def run(self, clock: Clock, deadline: float, floor: float) -> Outcome:
         """Plunges from the most promising open node to the ground, then takes the next; `floor` is a known bound."""
-        self.push(floor, self.set.copy())
+        floor = max(floor, self.list_root(clock, deadline))
+        if floor < self.cutoff() or not np.isfinite(self.cost):
+            self.push(floor, self.set.copy())
+        else:
+            self.floor = min(self.floor, floor)
         while self.open:
             bound, _, mask = heapq.heappop(self.open)
             self.watch("proving", self.cost if np.isfinite(self.cost) else None, min(bound, self.floor, self.cost))
@@ -107,6 +121,8 @@ class Tree:
         if dear.any():
             self.floor = min(self.floor, float((value + reduced[dear]).min()))
             mask = mask & ~dear
+        if self.listed(mask):
+            return []
         i = int(np.argmax(split * self.weight))
         children = []
         for d in np.argsort(-x[i], kind="stable").tolist():
@@ -116,6 +132,62 @@ class Tree:
                 child[i, d] = True
                 children.append((value + max(float(reduced[i, d]), 0.0) * (x[i, d] < WHOLE), child))
         return children
+
+    def list_root(self, clock: Clock, deadline: float) -> float:
+        """Lists ever more placements until one is among them, which then is the best; returns a bound."""
+        whole = self.set.copy()
+        start_known = self.pairs is not None and np.isfinite(self.cost)
+        solved = self.relax(whole, deadline - clock()) if start_known else None
+        if solved is None or not len(solved[1]):
+            return -np.inf
+        costs = self.shares(whole)
+        bound = costs.base
+        if self.cost - bound > NEAR * abs(self.cost):
+            return bound
+        excess = max(FIRST_STEP * abs(self.cost), 1e-9)
+        while clock() < deadline:
+            most = self.cutoff() - costs.base
+            found = cheapest(self.arrays, costs, min(excess, most), MANY)
+            if found.where is not None:
+                self.take(found.where)
+            if not found.complete:
+                where = beam(self.arrays, costs, self.cutoff() - costs.base, WIDTH)
+                if where is not None:
+                    self.take(where)
+                self.listed_from = 1
+                return bound
+            bound = costs.base + min(excess, most)
+            if found.where is not None:
+                return costs.base + found.excess
+            if excess >= most:
+                return bound
+            excess *= STEPS
+        return bound
+
+    def listed(self, mask: Bools) -> bool:
+        """Tries to close a node by a list of all in it that could be better; True: it is closed."""
+        fixed = int((mask.sum(axis=1) == 1).sum())
+        if self.pairs is None or not np.isfinite(self.cost) or fixed < self.listed_from:
+            return False
+        costs, cutoff = self.shares(mask), self.cutoff()
+        found = cheapest(self.arrays, costs, cutoff - costs.base, FEW)
+        self.listed_from = fixed if found.complete else fixed + 1
+        if found.where is not None:
+            self.take(found.where)
+        if found.complete:
+            self.floor = min(self.floor, cutoff, costs.base + found.excess)
+        return found.complete
+
+    def shares(self, mask: Bools) -> Shares:
+        """The price by the multipliers of the last relaxation."""
+        assert self.pairs is not None
+        count = self.arrays.count
+        room = -self.duals[count : count + len(self.arrays.capacity)]
+        topic, service = (
+            np.where(rows >= 0, sign * self.duals[np.maximum(rows, 0)], 0.0)
+            for rows, sign in zip((self.pairs.topic, self.pairs.service), self.pairs.signs, strict=True)
+        )
+        return shares(self.arrays, mask, self.pairs.edges, room, topic, service)
 
     def take(self, where: Ints) -> None:
         cost = price(self.arrays, where)
@@ -144,6 +216,7 @@ class Tree:
         if status != OPTIMAL:
             return None
         solution = self.highs.getSolution()
+        self.duals = np.asarray(solution.row_dual)
         columns_of = np.maximum(self.place, 0)
         x = np.where(self.place >= 0, np.asarray(solution.col_value)[columns_of], 0.0)
         reduced = np.where(self.place >= 0, np.asarray(solution.col_dual)[columns_of], 0.0)

@@ -29,6 +29,20 @@ class Program:
     columns: Ints
     values: Floats
     place: Ints
+    pairs: "PairRows | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRows:
+    """Where the two tight forms tie a pair's transport to x: a row per side and device, -1 where there is none.
+
+    A row's multiplier times `signs` is what it moves from the pair's price to the topic's, and to the service's.
+    """
+
+    edges: Ints
+    topic: Ints  # [pair, device]
+    service: Ints
+    signs: tuple[float, float]
 
 
 class Builder:
@@ -62,7 +76,7 @@ class Builder:
     def put(self, rows: Ints, columns: Ints, values: Floats | float) -> None:
         self.entries.append((rows, columns, np.broadcast_to(np.asarray(values, dtype=np.float64), rows.shape)))
 
-    def build(self, place: Ints) -> Program:
+    def build(self, place: Ints, pairs: PairRows | None = None) -> Program:
         rows = np.concatenate([r for r, _, _ in self.entries])
         order = np.argsort(rows, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.height))])
@@ -76,6 +90,7 @@ class Builder:
             columns=np.concatenate([c for _, c, _ in self.entries])[order],
             values=np.concatenate([v for _, _, v in self.entries])[order],
             place=place,
+            pairs=pairs,
         )
 
 
@@ -108,16 +123,18 @@ def tight(arrays: Arrays, allowed: Bools) -> Program:
     """The formulation whose psi are transports between the rows of x."""
     builder, place = assignment(arrays, allowed)
     worst = _worst_path(arrays, allowed, builder, place)
-    for e in _priced_edges(arrays):
+    edges = _priced_edges(arrays)
+    sides = np.full((2, len(edges), allowed.shape[1]), -1, dtype=np.int64)
+    for k, e in enumerate(edges):
         topic, service = int(arrays.edge_topic[e]), int(arrays.edge_service[e])
         left, right = np.flatnonzero(allowed[topic]), np.flatnonzero(allowed[service])
         hops = arrays.hops[np.ix_(left, right)]
         psi = builder.add_columns((arrays.pair_price[e] * hops).ravel(), np.inf, False).reshape(hops.shape)
-        _equal_sums(builder, psi, place[topic, left])
-        _equal_sums(builder, psi.T, place[service, right])
+        sides[0, k, left] = _equal_sums(builder, psi, place[topic, left])
+        sides[1, k, right] = _equal_sums(builder, psi.T, place[service, right])
         if worst is not None:
             _below_worst(builder, worst, psi.ravel(), hops.ravel())
-    return builder.build(place)
+    return builder.build(place, PairRows(np.array(edges, dtype=np.int64), sides[0], sides[1], (1.0, 1.0)))
 
 
 def flow(arrays: Arrays, allowed: Bools) -> Program:
@@ -127,9 +144,11 @@ def flow(arrays: Arrays, allowed: Bools) -> Program:
     tail, head = np.nonzero(arrays.hops == 1)
     width = len(arrays.capacity)
     zero = np.zeros(width)
-    for e in _priced_edges(arrays):
+    edges = _priced_edges(arrays)
+    tied = np.full((len(edges), width), -1, dtype=np.int64)
+    for k, e in enumerate(edges):
         pair = builder.add_columns(np.full(len(tail), arrays.pair_price[e]), np.inf, False)
-        rows = builder.add_rows(zero, zero)  # what comes in and starts here goes out or ends here
+        rows = tied[k] = builder.add_rows(zero, zero)  # what comes in and starts here goes out or ends here
         builder.put(rows[tail], pair, -1.0)
         builder.put(rows[head], pair, 1.0)
         for container, sign in ((arrays.edge_topic[e], 1.0), (arrays.edge_service[e], -1.0)):
@@ -137,7 +156,7 @@ def flow(arrays: Arrays, allowed: Bools) -> Program:
             builder.put(rows[devices], place[container, devices], sign)
         if worst is not None:
             _below_worst(builder, worst, pair, np.ones(len(pair)))
-    return builder.build(place)
+    return builder.build(place, PairRows(np.array(edges, dtype=np.int64), tied, tied, (-1.0, 1.0)))
 
 
 def paper(arrays: Arrays, allowed: Bools) -> Program:
@@ -176,11 +195,12 @@ def _priced_edges(arrays: Arrays) -> list[int]:
     return np.flatnonzero(arrays.pair_price > 0).tolist()
 
 
-def _equal_sums(builder: Builder, psi: Ints, totals: Ints) -> None:
+def _equal_sums(builder: Builder, psi: Ints, totals: Ints) -> Ints:
     zero = np.zeros(len(totals))
     rows = builder.add_rows(zero, zero)
     builder.put(np.repeat(rows, psi.shape[1]), psi.ravel(), 1.0)
     builder.put(rows, totals, -1.0)
+    return rows
 
 
 def _worst_path(arrays: Arrays, allowed: Bools, builder: Builder, place: Ints) -> int | None:
