@@ -12,14 +12,14 @@ import highspy
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints, price
-from metromq.planning.listing import Shares, beam, cheapest, shares
+from metromq.planning.listing import Shares, beam, cheapest, part_bytes, shares
 from metromq.planning.model import Clock, Limits, Watch, nobody
 from metromq.planning.programs import Program
 from metromq.planning.solver import loaded
 
 WHOLE = 1e-6  # how near to 0 or 1 counts as whole
 FEW = 60_000  # parts of placements that are listed at a node: some milliseconds, as a handful of relaxations
-MANY = 1_500_000  # the same at the root, where a list spares the whole tree
+MANY_BYTES = 128 << 20  # the same at the root, in memory: there a list spares the whole tree
 WIDTH = 20_000  # of the beam that looks for a better plan where the list is too long
 NEAR = 0.01  # a root whose relaxation is farther than this from the best plan is not listed
 FIRST_STEP, STEPS = 1e-4, 1.4  # by how much of the price, then by which factor the list at the root grows
@@ -147,7 +147,7 @@ class Tree:
         excess = max(FIRST_STEP * abs(self.cost), 1e-9)
         while clock() < deadline:
             most = self.cutoff() - costs.base
-            found = cheapest(self.arrays, costs, min(excess, most), MANY)
+            found = cheapest(self.arrays, costs, min(excess, most), MANY_BYTES // part_bytes(self.arrays))
             if found.where is not None:
                 self.take(found.where)
             if not found.complete:

@@ -99,6 +99,11 @@ class _Parts:
         return _Parts(self.cost[rows], self.load[rows], self.where[rows])
 
 
+def part_bytes(arrays: Arrays) -> int:
+    """The memory that one part takes."""
+    return 8 + 8 * len(arrays.capacity) + 2 * arrays.count
+
+
 def _nothing_placed(arrays: Arrays) -> _Parts:
     return _Parts(np.zeros(1), np.zeros((1, len(arrays.capacity))), np.zeros((1, arrays.count), dtype=np.int16))
 
