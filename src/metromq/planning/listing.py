@@ -131,17 +131,19 @@ class _Steps:
         added = np.repeat(costs.single[i][None, :], len(parts.cost), axis=0)
         for pair, other in self._earlier[level]:
             added += pair[parts.where[:, other]]
+        left = self._left[level]
+        free = np.maximum(arrays.capacity - parts.load - left, 0.0) * costs.room  # what cannot be filled any more
+        spent = parts.cost + free.sum(axis=1)
         found = [parts.some(slice(0, 0))]
         for device in np.flatnonzero(costs.single[i] <= excess).tolist():
-            cost = parts.cost + added[:, device]
             load = parts.load[:, device] + arrays.load[i]
-            rows = np.flatnonzero((cost <= excess) & (load <= arrays.capacity[device]))
+            still_free = np.maximum(arrays.capacity[device] - load - left, 0.0) * costs.room[device]
+            total = spent - free[:, device] + still_free + added[:, device]
+            rows = np.flatnonzero((total <= excess) & (load <= arrays.capacity[device]))
             part = parts.some(rows)
             part.load[:, device] = load[rows]
             part.where[:, i] = device
-            free = np.maximum(arrays.capacity - part.load - self._left[level], 0.0) @ costs.room
-            part = _Parts(cost[rows], part.load, part.where)
-            found.append(part.some(part.cost + free <= excess))
+            found.append(_Parts(part.cost + added[rows, device], part.load, part.where))
         return _Parts(
             np.concatenate([part.cost for part in found]),
             np.concatenate([part.load for part in found]),
