@@ -18,9 +18,10 @@ from metromq.planning.programs import Program
 from metromq.planning.solver import loaded
 
 WHOLE = 1e-6  # how near to 0 or 1 counts as whole
-FEW = 60_000  # parts of placements that are listed at a node: some milliseconds, as a handful of relaxations
-MANY_BYTES = 128 << 20  # the same at the root, in memory: there a list spares the whole tree
+FEW = 200_000  # parts of placements that are listed at a node; most are far shorter
+MANY_BYTES = 32 << 20  # the same at the root, in memory: there a list spares the whole tree
 WIDTH = 20_000  # of the beam that looks for a better plan where the list is too long
+SHORT_LISTS = 4  # in a row, before they are tried nearer to the root
 NEAR = 0.01  # a root whose relaxation is farther than this from the best plan is not listed
 FIRST_STEP, STEPS = 1e-4, 1.4  # by how much of the price, then by which factor the list at the root grows
 OPTIMAL = highspy.HighsModelStatus.kOptimal
@@ -62,6 +63,7 @@ class Tree:
         self.weight = weight + np.ptp(arrays.linear, axis=1) + 1e-9
         self.pairs = program.pairs if not arrays.goal.latency and arrays.goal.max_moves is None else None
         self.duals = np.zeros(0)  # of the last relaxation
+        self.short = 0  # lists in a row that were short enough
         self.listed_from = 0  # so many containers must be fixed before a list is short enough, as far as was seen
 
     def cutoff(self) -> float:
@@ -171,12 +173,20 @@ class Tree:
             return False
         costs, cutoff = self.shares(mask), self.cutoff()
         found = cheapest(self.arrays, costs, cutoff - costs.base, FEW)
-        self.listed_from = fixed if found.complete else fixed + 1
+        self.learn_depth(fixed, found.complete)
         if found.where is not None:
             self.take(found.where)
         if found.complete:
             self.floor = min(self.floor, cutoff, costs.base + found.excess)
         return found.complete
+
+    def learn_depth(self, fixed: int, short: bool) -> None:
+        """A list that was too long is tried deeper down from now on; after some that were short, nearer to the root."""
+        self.short = self.short + 1 if short else 0
+        if not short:
+            self.listed_from = fixed + 1
+        elif self.short >= SHORT_LISTS:
+            self.listed_from, self.short = max(self.listed_from - 1, 0), 0
 
     def shares(self, mask: Bools) -> Shares:
         """The price by the multipliers of the last relaxation."""
