@@ -128,6 +128,9 @@ def plot(report: Report, file: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for (name, points), marker in zip(report.series.items(), "osv^Dx*P<>1234" * 4, strict=False):
         axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, label=name)
+    xs = [x for points in report.series.values() for x, _ in points]
+    if xs and min(xs) > 0 and max(xs) >= 1000 * min(xs):
+        axes.set_xscale("log")
     axes.set_title(report.figure)
     axes.set_xlabel(report.x_label)
     axes.set_ylabel(report.y_label)

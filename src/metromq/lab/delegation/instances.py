@@ -28,7 +28,7 @@ class Family:
     devices: int = 6
     topics: int = 10
     services: int = 6
-    utilisation: float = 0.2  # the share of topics that a service uses, on average
+    utilisation: float = 0.2  # the share of topics that a service uses, on average; with few topics some use none
     network_mw_per_mbps: float = 1000 * PRINTED_MW_PER_MBPS
     client_mbps: float = 80.0  # tau
     user_mbps: float = 80.0  # dsd
@@ -72,8 +72,6 @@ def _clients(family: Family, most: float, names: tuple[str, ...], rng: np.random
 
 def _service(name: str, family: Family, names: tuple[str, ...], rng: np.random.Generator) -> Service:
     used = np.flatnonzero(rng.random(family.topics) < family.utilisation)
-    if not len(used):
-        used = np.array([rng.integers(family.topics)])
     mqtt, user = rng.uniform(*SERVICE_WORKLOAD_PER_MBPS, 2)
     topics = {f"t{t}": float(rng.uniform(0, family.topic_mbps)) for t in used}
     return Service(name, float(mqtt), float(user), topics, _clients(family, family.user_mbps, names, rng))
