@@ -191,21 +191,16 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
     Scenario("fan-in", "fan-in 1000 -> 1, unpipelined", "messages/s", _of(1.4), fan_in),
     Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out),
-    Scenario(
-        "latency-1000",
-        "latency at 1,000/s, 10 -> 10",
-        "us",
-        {"p50": _BELOW, "p99": _BELOW},
-        probe=latency(1000),
-        families=_WITH_BUSY,
-    ),
-    Scenario(
-        "latency-20000",
-        "latency at 20,000/s, 10 -> 10",
-        "us",
-        {"p50": _BELOW, "p99": _BELOW},
-        probe=latency(20_000),
-        families=_WITH_BUSY,
+    *(
+        Scenario(
+            f"latency-{rate}",
+            f"latency at {rate:,}/s, 10 -> 10",
+            "us",
+            {"p50": _BELOW, "p99": _BELOW},
+            probe=latency(rate),
+            families=_WITH_BUSY,
+        )
+        for rate in (1_000, 20_000)
     ),
     Scenario("idle", "memory of one of 5,000 idle clients", "bytes", {"bytes": Target(4096, at_most=True)}, idle),
     Scenario(

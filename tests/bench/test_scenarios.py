@@ -1,7 +1,6 @@
 """Every scenario runs against a real broker, loses nothing, and returns the values that its targets speak of."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,8 @@ from bench import peers, scenarios
 from bench.broker import measure
 from bench.peers import Peer
 from bench.scenarios import SCENARIOS, Scenario
+
+from tests.peers import require
 
 SOURCES = Path(peers.__file__).parent.parent / "src"
 PURE = Peer("MetroMQ pure", "pure", peers._metromq(SOURCES))
@@ -33,8 +34,7 @@ def test_a_scenario_measures(scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 
 
 def test_mosquitto_is_driven_the_same_way() -> None:
-    if shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") is None:
-        pytest.skip("mosquitto is not installed")
+    require("mosquitto")
     by_name = {scenario.name: scenario for scenario in SCENARIOS}
     mosquitto = Peer("mosquitto", "mosquitto", peers._mosquitto(True))
     for name in ("qos0-1-1", "qos1-10-10", "v5-1-1"):

@@ -1,5 +1,6 @@
 """Large buffers are used again instead of being asked from the system each time."""
 
+import os
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ print(faults())
 
 def test_buffers_are_used_again() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
-    if "no mallopt" in done.stderr:
+    if "no mallopt" in done.stderr and not os.environ.get("CI"):
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 50 * 512 / 2  # 512 pages each, if each were new
