@@ -17,6 +17,7 @@ from metromq.pipeline.recorder import Landed, Recorder, durable_position, record
 from metromq.pipeline.spool import held_position, spool_window, spooled
 from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
+from tests.pipeline.processes import until
 
 
 def landed_offsets(landing: Landing, broker: str = "b1") -> list[int]:
@@ -94,23 +95,24 @@ def test_telemetry_is_shipped_and_leaves_the_spool(tmp_path: Path, landing: Land
     assert (landed["subject"], landed["name"], landed["publications"], landed["site"]) == ("topic", "a", 1, "north")
 
 
-def test_as_a_task_of_the_broker(tmp_path: Path, landing: Landing) -> None:
-    async def story() -> None:
-        journal = journal_of(tmp_path / "journal", 7)
-        stop = asyncio.Event()
-        task = asyncio.create_task(Recorder("b1", tmp_path / "journal", landing, roll_rows=3).follow(stop, 0.001))
-        while len(landed_offsets(landing)) < 7:
-            await asyncio.sleep(0.005)
+def test_it_follows_and_ships_the_rest_at_a_stop(tmp_path: Path, landing: Landing) -> None:
+    journal = journal_of(tmp_path / "journal", 7)
+    stop = threading.Event()
+    recorder = Recorder("b1", tmp_path / "journal", landing, roll_rows=3)
+    following = threading.Thread(target=recorder.run, args=(stop, 0.001))
+    following.start()
+    try:
+        until(lambda: len(landed_offsets(landing)) == 7, "landing")
         fill(journal, 4)
+    finally:
         stop.set()  # what is in the journal before the stop still lands
-        await task
-        journal.close()
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+        following.join()
     assert landed_offsets(landing) == list(range(11))
+    recorder.close()
+    journal.close()
 
 
-def test_as_a_process_of_its_own(tmp_path: Path, landing: Landing) -> None:
+def test_told_to_stop_before_it_begins(tmp_path: Path, landing: Landing) -> None:
     journal = journal_of(tmp_path / "journal", 7)
     stop = threading.Event()
     stop.set()

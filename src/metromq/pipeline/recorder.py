@@ -1,10 +1,9 @@
 """The recorder: follows one broker's journal and telemetry and puts them into the lake's landing area.
 
-It ships at least once, from its own durable position; the tables make it exactly once. It runs as a task in the
-broker or as a process of its own, and never writes into the journal.
+It ships at least once, from its own durable position; the tables make it exactly once. It runs as a
+process of its own, beside the broker, and never writes into the journal.
 """
 
-import asyncio
 import fcntl
 import os
 import threading
@@ -40,7 +39,7 @@ class Landed:
 
 
 class Recorder:
-    """One step lands what there is; `follow` and `run` repeat it."""
+    """One step lands what there is; `run` repeats it."""
 
     def __init__(
         self,
@@ -76,22 +75,8 @@ class Recorder:
         full = len(bodies) >= self._roll_rows or sum(map(len, bodies)) >= ROLL_BYTES
         return Landed(len(bodies), self._ship_telemetry(), full, lost)
 
-    async def follow(self, stop: asyncio.Event, seconds: float = ROLL_SECONDS) -> None:
-        """As a task inside the broker: a thread does the work, so that the broker's loop never waits for a disk."""
-        while True:
-            last = stop.is_set()
-            landed = await asyncio.to_thread(self.step)
-            if landed.full:
-                continue
-            if last:
-                return
-            try:
-                await asyncio.wait_for(stop.wait(), seconds)
-            except TimeoutError:
-                pass
-
     def run(self, stop: threading.Event, seconds: float = ROLL_SECONDS, parent: int | None = None) -> None:
-        """As a process of its own, until `stop`, or until the process `parent` that started it is gone."""
+        """Until `stop`, or until the process `parent` that started it is gone."""
         while True:
             last = stop.is_set() or (parent is not None and os.getppid() != parent)
             landed = self.step()
