@@ -99,7 +99,7 @@ class Client:
         self.wildness = 1.0  # how many of its packets are mutated
 
     def received(self) -> list[Packet]:
-        data = b"".join(self.connection.take())
+        data = self.connection.take()
         self.connection.sent(0)
         found: list[Packet] = []
         self.framer.feed(data)

@@ -233,7 +233,7 @@ class Client:
         if not self.reading:
             connection.sent(0)
             return
-        data = b"".join(connection.take())
+        data = connection.take()
         self.raw += data
         self.framer.feed(data)
         while (frame := self.framer.next()) is not None:

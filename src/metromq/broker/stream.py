@@ -8,6 +8,7 @@ from metromq.broker.turns import Turns, Writer
 from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 
+_WRITE: Final = os.write  # found without asking the module each time
 PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than this: a slow subscriber stalls nobody
 LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
 
@@ -94,9 +95,8 @@ class StreamWriter(Writer):
         if self.paused:
             self._measure()
             return
-        out = connection.take()
-        if out:
-            data = out[0] if len(out) == 1 else b"".join(out)
+        data = connection.take()
+        if data:
             connection.waiting_bytes = 0
             counters = self.turns.hub.counters
             counters.bytes_sent += len(data)
@@ -117,7 +117,7 @@ class StreamWriter(Writer):
             transport.write(data)
             return
         try:
-            sent = os.write(self.fd, data)
+            sent = _WRITE(self.fd, data)
         except OSError:  # full, or broken, which reading will tell
             sent = 0
         if sent < len(data):

@@ -2,23 +2,18 @@
 
 import asyncio
 import time
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from metromq.broker.journal.commit import GroupCommit
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.outlet import Flusher, Outlet
 
+_WALL_NS: Final = time.time_ns
 SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all together hold too much
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Flusher:
-    """Owner of an outlet: writes what the outlet has collected."""
-
-    def flush(self) -> None:
-        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -71,6 +66,7 @@ class Turns:
     ) -> None:
         self.hub = hub
         self.loop = loop
+        self.clock: Callable[[], float] = loop.time
         self.busy_poll_s = busy_poll_s
         self.polling = False
         self.commit: GroupCommit | None = None
@@ -80,7 +76,7 @@ class Turns:
         self.seen_position = 0
 
     def now(self) -> None:
-        self.hub.at(self.loop.time(), time.time_ns() // 1000)
+        self.hub.at(self.clock(), _WALL_NS() // 1000)
 
     def worked(self) -> None:
         """After every event: the first of a turn is answered at once, the others together at the turn's end."""
@@ -105,17 +101,24 @@ class Turns:
 
     def poll(self) -> None:
         """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
-        self.polling = self.loop.time() - self.hub.now < self.busy_poll_s
+        self.polling = self.clock() - self.hub.now < self.busy_poll_s
         if self.polling:
             self.loop.call_soon(self.poll)
 
     def flush(self) -> None:
         dirty = self.hub.dirty
         while dirty:
+            if len(dirty) == 1:  # as it is with little to do: no list is made
+                _flush(dirty.pop())
+                continue
             batch = dirty[:]
             dirty.clear()
             for outlet in batch:
-                outlet.marked = False
-                owner = outlet.owner
-                if owner is not None:
-                    cast(Flusher, owner).flush()
+                _flush(outlet)
+
+
+def _flush(outlet: Outlet) -> None:
+    outlet.marked = False
+    owner = outlet.owner
+    if owner is not None:
+        owner.flush()

@@ -41,9 +41,8 @@ class WebSocketWriter(Writer):
         while True:
             await self.wake.wait()
             self.wake.clear()
-            out = connection.take()
-            if out:
-                data = b"".join(out)
+            data = connection.take()
+            if data:
                 self.paused = True
                 self.account(len(data))
                 connection.sent(len(data))
@@ -55,7 +54,7 @@ class WebSocketWriter(Writer):
                 self.turns.now()
                 connection.drained()
                 self.turns.worked()
-            if connection.closing and not connection.out:
+            if connection.closing and not connection.first:
                 await self.socket.close()
                 return
 

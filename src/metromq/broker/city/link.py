@@ -9,7 +9,7 @@ from typing import Protocol
 from metromq.broker import logs
 from metromq.broker.city.notes import read_note
 from metromq.broker.stream import common_name
-from metromq.broker.turns import Flusher, Turns
+from metromq.broker.turns import Turns
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
 from metromq.client.options import Options
@@ -21,7 +21,7 @@ from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, LINK_CLI
 from metromq.federation.links.runs import encode_run
 from metromq.protocol.session.census import DELAY_BUCKETS
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.outlet import Flusher, Outlet
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.packets import MQTT5, Properties, Publish
 from metromq.protocol.wire.reasons import NOT_AUTHORIZED

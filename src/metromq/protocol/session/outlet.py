@@ -6,6 +6,14 @@ from metromq.protocol.session.message import Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Flusher:
+    """Owner of an outlet: writes what the outlet has collected."""
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Outlet:
     """Collects bytes; the shell takes them once per loop turn and gives them to the network.
 
@@ -16,7 +24,8 @@ class Outlet:
     def __init__(self, dirty: "list[Outlet]", soft_limit_bytes: int, hard_limit_bytes: int) -> None:
         self.dirty = dirty  # the hub's list of outlets that have something to write
         self.marked = False
-        self.out: list[bytes] = []
+        self.first = b""  # what waits, when it came in one piece
+        self.outgoing: list[bytes] | None = None  # all of it, when there are more
         self.waiting_bytes = 0
         self.network_bytes = 0  # the part of them that the network has been given
         self.hungry = False  # a session's queue waits until this outlet has drained
@@ -28,28 +37,37 @@ class Outlet:
         self.closing = False  # nothing more is accepted; the shell closes after the last byte
         self.dropped = 0
         self.is_link = False  # a peer broker, which takes messages with `carry` and `forward`
-        self.owner: object = None  # the shell's protocol that takes what is written
+        self.owner: Flusher | None = None  # the shell's protocol that takes what is written
         self.alias_maximum = 0  # topic aliases the client takes
         self.aliases: dict[str, int] | None = None
 
     def write(self, data: bytes) -> None:
         if self.closing:  # nothing follows a DISCONNECT [MQTT-3.14.4-1]
             return
-        self.out.append(data)
+        if not self.first:
+            self.first = data
+        elif self.outgoing is None:
+            self.outgoing = [self.first, data]
+        else:
+            self.outgoing.append(data)
         self.waiting_bytes += len(data)
         if not self.marked:
             self.marked = True
             self.dirty.append(self)
 
-    def take(self) -> list[bytes]:
+    def take(self) -> bytes:
         """Everything that waits; the caller reports later with `sent` how much the network took."""
-        out = self.out
-        self.out = []
+        data = self.first
+        pieces = self.outgoing
+        if pieces is not None:
+            data = b"".join(pieces)
+            self.outgoing = None
+        self.first = b""
         self.waiting_bytes = self.network_bytes
-        return out
+        return data
 
     def sent(self, waiting_bytes: int) -> None:
-        """The network holds `waiting_bytes` of ours, beside what is still in `out`."""
+        """The network holds `waiting_bytes` of ours, beside what still waits here."""
         self.waiting_bytes += waiting_bytes - self.network_bytes
         self.network_bytes = waiting_bytes
         if self.stalled and self.waiting_bytes < self.soft_limit_bytes:
