@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.machine import CORES, Watch, raise_file_limit
+from bench.machine import CORES, Shares, Watch, average, raise_file_limit
 from bench.peers import Peer, Running, find_peers, running
 from bench.report import Run, lines, show, write
-from bench.scenarios import SCENARIOS, Probe, Scenario, quantiles
+from bench.scenarios import SCENARIOS, Probe, Scenario
 from metromq.errors import UsageError
-
-SLICE_S = 0.25
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -54,19 +53,26 @@ def _take_turns(
     with ExitStack() as stack:
         brokers = [stack.enter_context(running(peer, scenario.durability)) for peer in peers]
         probes = [probe(broker) for broker in brokers]
-        results: list[list[int]] = [[] for _ in peers]
+        results: list[list[dict[str, float]]] = [[] for _ in peers]
         lost = [0] * len(peers)
         pids = [broker.pid for broker in brokers]
-        watches = [Watch(pid, [other for other in pids if other != pid]) for pid in pids]
-        for _ in range(max(1, ceil(seconds / SLICE_S))):
+        shares: list[list[Shares]] = [[] for _ in peers]
+        for _ in range(max(1, ceil(seconds / scenario.slice_s))):
             for number, take in enumerate(probes):
-                found, missing = take(min(SLICE_S, seconds))
-                results[number] += found
+                watch = Watch(pids[number], pids[:number] + pids[number + 1 :])
+                found, missing = take(min(scenario.slice_s, seconds))
+                shares[number].append(watch.stop())
+                results[number].append(scenario.summary(found))
                 lost[number] += missing
         return [
-            Run(scenario.name, peer.name, peer.family, round, quantiles(found), missing, watch.stop())
-            for peer, found, missing, watch in zip(peers, results, lost, watches, strict=True)
+            Run(scenario.name, peer.name, peer.family, round, medians(slices), missing, average(used))
+            for peer, slices, missing, used in zip(peers, results, lost, shares, strict=True)
         ]
+
+
+def medians(slices: Sequence[dict[str, float]]) -> dict[str, float]:
+    """A pause of the host falls into one slice or two, and says nothing of the others."""
+    return {name: median([one[name] for one in slices]) for name in slices[0]}
 
 
 def _chosen(only: Sequence[str] | None) -> list[Scenario]:

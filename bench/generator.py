@@ -6,9 +6,11 @@ Nothing is parsed while the clock runs. All packets of a topic have one length, 
 import os
 import select
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from metromq.errors import UsageError
 from metromq.protocol.wire.encode import encode
@@ -284,40 +286,41 @@ class _Acker:
 def fan_in(
     publishers: Sequence[socket.socket], packets: Sequence[bytes], subscriber: socket.socket, seconds: float
 ) -> Count:
-    """Every publisher has one message under way; it sends the next when the subscriber has it.
+    """Every publisher has one message under way; it sends the next when the subscriber has it, until the time is over.
 
     The last four bytes of a payload are the publisher's index.
     """
     size = len(packets[0])
-    sends = [client.send for client in publishers]
+    again = [partial(client.send, data) for client, data in zip(publishers, packets, strict=True)]
     buffer = bytearray(CHUNK_BYTES)
-    kept = 0
-    got = measured = 0
-    for send, data in zip(sends, packets, strict=True):
-        send(data)
+    view = memoryview(buffer)
+    kept = got = counted_from = counted_to = 0
+    for send in again:
+        send()
+    sent = len(again)
     poll = select.poll()
     poll.register(subscriber, select.POLLIN)
-    view = memoryview(buffer)
-    start = time.monotonic()
-    begin, until = start + min(0.3, seconds / 4), 0.0
-    while True:
-        if not poll.poll(QUIET_S * 1000):
-            return Count(measured, max(time.monotonic() - begin, 1e-9), len(packets))
+    begin = time.monotonic() + min(0.3, seconds / 4)  # what comes before it warms up
+    until = end = 0.0
+    while got < sent and poll.poll(QUIET_S * 1000):
         kept += subscriber.recv_into(view[kept:])
         count = kept // size
-        high, low = buffer[size - 2 : count * size : size], buffer[size - 1 : count * size : size]
-        for index in range(count):
-            number = high[index] << 8 | low[index]
-            sends[number](packets[number])
+        if not end:
+            for (number,) in struct.iter_unpack(f">{size - 2}xH", view[: count * size]):
+                again[number]()
+            sent += count
         got += count
         buffer[: kept - count * size] = buffer[count * size : kept]
         kept -= count * size
         now = time.monotonic()
-        if not until:
-            if now >= begin:
-                begin, until, measured = now, now + seconds, got
-        elif now >= until:
-            return Count(got - measured, now - begin, 0)
+        if not until and now >= begin:
+            begin, until, counted_from = now, now + seconds, got
+        elif until and not end and now >= until:
+            end, counted_to = now, got
+    lost = sent - got
+    if not end:  # it fell silent before its time
+        end, counted_to = max(time.monotonic(), begin + 1e-9), max(got, counted_from)
+    return Count(counted_to - counted_from, end - begin, lost)
 
 
 def fan_out(

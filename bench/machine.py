@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +52,14 @@ class Shares:
     @property
     def disturbed(self) -> bool:
         return self.others > BUSY_SHARE
+
+
+def average(shares: Sequence[Shares]) -> Shares:
+    return Shares(
+        fmean([one.broker for one in shares]),
+        fmean([one.generator for one in shares]),
+        fmean([one.others for one in shares]),
+    )
 
 
 class Watch:

@@ -36,7 +36,8 @@ class Target:
     at_most: bool = False
 
 
-Probe = Callable[[float], tuple[list[int], int]]  # for some seconds: each message's nanoseconds, and how many were lost
+# For some seconds: what was found (each message's nanoseconds, or one rate), and how many messages were lost.
+Probe = Callable[[float], tuple[list[int], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Scenario:
     targets: dict[str, Target]
     run: Callable[[Running, float], Measured] | None = None
     probe: Callable[[Running], Probe] | None = None
+    slice_s: float = 0.25
+    summary: "Callable[[list[int]], dict[str, float]]" = lambda found: quantiles(found)  # of each slice; medians count
     durability: str = "memory"
     families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "amqtt")
 
@@ -110,14 +113,17 @@ def fsync(broker: Running, seconds: float) -> Measured:
     return Measured(measured.values | {"disk": disk}, measured.lost)
 
 
-def fan_in(broker: Running, seconds: float) -> Measured:
+def fan_in(broker: Running) -> Probe:
     publishers = [generator.connect(broker.port, f"pub{number}") for number in range(MANY_CLIENTS)]
     subscriber = generator.connect(broker.port, "sub", filter="bench/in")
     filler = bytes(generator.PAYLOAD_BYTES - 4)
     packets = [generator.packet("bench/in", payload=filler + struct.pack(">I", n)) for n in range(MANY_CLIENTS)]
-    count = generator.fan_in(publishers, packets, subscriber, seconds)
-    _close([*publishers, subscriber])
-    return Measured({"rate": count.rate}, count.lost)
+
+    def take(seconds: float) -> tuple[list[int], int]:
+        count = generator.fan_in(publishers, packets, subscriber, seconds)
+        return [int(count.rate)], count.lost
+
+    return take
 
 
 def fan_out(broker: Running, seconds: float) -> Measured:
@@ -189,7 +195,15 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", _of(10), pipelined(1, 100)),
     Scenario("fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", _of(8), pipelined(1, 1000)),
     Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
-    Scenario("fan-in", "fan-in 1000 -> 1, unpipelined", "messages/s", _of(1.4), fan_in),
+    Scenario(
+        "fan-in",
+        "fan-in 1000 -> 1, unpipelined",
+        "messages/s",
+        _of(1.4),
+        probe=fan_in,
+        slice_s=1.0,
+        summary=lambda rates: {"rate": rates[0]},
+    ),
     Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out),
     *(
         Scenario(

@@ -1,12 +1,17 @@
 """The rhythm of the broker, on a clock of the test's own."""
 
 import asyncio
+import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from metromq.broker.stream import StreamWriter
 from metromq.broker.turns import Turns
+from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.settings import Settings
+from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -62,3 +67,33 @@ def test_busy_polling_ends_when_nothing_comes() -> None:
     made.now()
     made.worked()
     assert loop.turn()
+
+
+class Transport:
+    """What `StreamWriter` needs of a transport."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def get_extra_info(self, name: str) -> object:
+        return self._end if name == "socket" else None
+
+
+def test_a_lone_message_counts_as_a_sign_of_life() -> None:
+    made, loop = turns(0.0)
+    near, far = socket.socketpair()
+    with near, far:
+        writer = StreamWriter(made, Access(), True, False)
+        writer.connection_made(cast(asyncio.Transport, Transport(near)))
+        message = encode(Publish("t", b"x"), MQTT311)
+        for data in (
+            encode(Connect("c", MQTT311, keepalive_s=10), MQTT311),
+            encode(Subscribe(1, [Subscription("t")]), MQTT311),
+            message,  # the route is known from now on
+            message,
+        ):
+            loop.now += 5
+            writer.data_received(data)
+            assert writer.connection.heard_at == loop.now
+            loop.turn()
+        assert far.recv(100).endswith(message + message)

@@ -75,6 +75,46 @@ def test_both_ways_give_the_same_bytes(version: int, seed: int) -> None:
         assert getattr(counters[1], name) == getattr(counters[0], name), name
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_lone_message_may_take_the_express_way(version: int, seed: int) -> None:
+    packets = _stream(version, seed)
+    slow, fast = Scene(version, False), Scene(version, True)
+    taken = 0
+    for packet in packets * 2:
+        slow.publisher.feed(packet)
+        connection = fast.publisher.connection
+        for cut in (packet[:-1], packet + b"\x30"):  # neither less nor more than one packet
+            assert not connection.express(cut)
+        if connection.express(packet):
+            taken += 1
+        else:
+            connection.receive(packet)
+        fast.world.settle()
+    assert fast.received() == slow.received()
+    assert taken
+    counters = [scene.world.hub.counters for scene in (slow, fast)]
+    for name in ("bytes_received", "messages_received", "messages_sent", "publish_bytes_sent", "dropped"):
+        assert getattr(counters[1], name) == getattr(counters[0], name), name
+
+
+def test_the_express_way_waits_its_turn() -> None:
+    world = World()
+    reader, publisher = world.connect("r"), world.connect("p")
+    reader.subscribe("a")
+    publisher.publish("a", b"0")
+    lone = encode(Publish("a", b"1"), MQTT5)
+    connection = publisher.connection
+    connection.receive(lone[:3])
+    assert not connection.express(lone)  # the rest of a packet comes first
+    connection.receive(lone[3:])
+    assert not world.client().connection.express(lone)  # CONNECT comes first
+    connection.shut("gone")
+    assert not connection.express(lone)
+    world.settle()
+    assert [message.payload for message in reader.messages()] == [b"0", b"1"]
+
+
 @pytest.mark.parametrize("version", [MQTT311, MQTT5])
 def test_a_run_may_be_cut_anywhere(version: int) -> None:
     data = b"".join(encode(Publish("a", bytes([n]) * 3), version) for n in range(5))

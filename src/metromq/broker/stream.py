@@ -41,11 +41,18 @@ class StreamWriter(Writer):
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
-        if not turns.scheduled:  # one look at the clock is enough for a turn
-            turns.now()
         connection = self.connection
-        connection.receive(data)
-        turns.worked()
+        if turns.scheduled:  # one look at the clock is enough for a turn
+            connection.receive(data)
+            turns.worked()
+        elif connection.express(data):  # first of all on its way: a broker that has just woken up is slow
+            turns.worked()
+            turns.now()
+            connection.heard_at = turns.hub.now
+        else:
+            turns.now()
+            connection.receive(data)
+            turns.worked()
         if connection.slow_target is not None:
             self._slow_down()
 
@@ -107,6 +114,7 @@ class StreamWriter(Writer):
             transport.close()
             self.turns.loop.call_later(LINGER_S, transport.abort)
         elif connection.hungry and not self.paused:
+            self.turns.now()
             connection.drained()
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
