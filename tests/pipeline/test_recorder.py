@@ -67,10 +67,10 @@ def test_offsets_that_retention_took_are_reported_once(tmp_path: Path, landing: 
     fill(journal, 100)
     recorder = Recorder("b1", tmp_path / "journal", landing, roll_rows=20)
     recorder.step()
-    write = journal.write_snapshot(b"state")
+    write = journal.write_snapshot([b"state"])
     fill(journal, 200)
     write()
-    write = journal.write_snapshot(b"state")
+    write = journal.write_snapshot([b"state"])
     write()
     journal.remove_before(journal.next_offset, keep_bytes=0, keep_seconds=0.0, now=1e12)
     gone_to = journal.first_offset

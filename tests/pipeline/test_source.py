@@ -93,7 +93,7 @@ def test_offsets_that_are_gone(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "b1" / "journal", segment_bytes=4096)
     fill(journal, 300)
     for _ in range(2):
-        journal.write_snapshot(b"state")()
+        journal.write_snapshot([b"state"])()
     journal.remove_before(journal.next_offset, keep_bytes=0, keep_seconds=0.0, now=1e12)
     options = JournalOptions({"path": str(tmp_path)})
     (gone,) = options.slices({"b1": (0, 300)})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.protocol.session.recovery import snapshot
+from metromq.protocol.session.recovery import Snapshot
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.packets import (
     MQTT5,
@@ -166,7 +166,7 @@ class Life:
         log = self.world.log
         assert log is not None
         log.flushed = len(log.records)
-        self.world.state = snapshot(self.world.hub)
+        self.world.state = Snapshot(self.world.hub)
         self.world.state_records = len(log.records)
 
     def crash(self, kept: int) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from metromq.protocol.session.recovery import Snapshot
 from metromq.protocol.session.routes import RouteTarget
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
@@ -44,6 +45,33 @@ def _drain(client: Client, first: list[Publish]) -> list[Publish]:
             client.send(Ack(PUBACK, message.packet_id))
         waiting += client.messages()
     return got
+
+
+# --- snapshots ----------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_stands_still_while_the_hub_goes_on() -> None:
+    world = World(Settings(memory_entries=5, max_inflight=3))
+    client = world.connect("s", expiry=1000)
+    client.subscribe("t/#", qos=2, identifier=3)
+    publisher = world.connect("p", expiry=1000)
+    for number in range(120):
+        publisher.publish(f"r/{number}", b"kept", 1, retain=True)
+    for number in range(12):
+        publisher.publish(f"t/{number}", b"%d" % number, 2)
+    image = Snapshot(world.hub)
+    packed = b"".join(image.pieces())
+    assert packed == b"".join(Snapshot(world.hub).pieces())
+    for message in client.messages():
+        client.send(Ack(PUBREC, message.packet_id))
+    client.subscribe("u")
+    publisher.publish("r/7", b"", 1, retain=True)
+    publisher.publish("r/8", b"changed", 1, retain=True)
+    publisher.send(Publish("t/x", b"held", 2, packet_id=77))
+    client.drop()
+    publisher.drop()
+    assert b"".join(image.pieces()) == packed
+    assert b"".join(Snapshot(world.hub).pieces()) != packed
 
 
 # --- queues -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import recover, snapshot
+from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.decode import Framer, decode
@@ -95,7 +95,7 @@ class World:
         self.now = 1000.0
         self.auto_commit = True
         self.clients: list[Client] = []
-        self.state: bytes | None = None  # the latest snapshot
+        self.state: Snapshot | None = None  # the latest; packed late, as a slow disk would
         self.state_records = 0  # records it stands for
         self.hub = self._hub()
 
@@ -130,7 +130,7 @@ class World:
     def take_snapshot(self) -> None:
         assert self.log is not None
         self.commit()
-        self.state = snapshot(self.hub)
+        self.state = Snapshot(self.hub)
         self.state_records = len(self.log.records)
 
     def crash(self, unflushed_kept: int = 0) -> None:
@@ -142,7 +142,8 @@ class World:
             client.closed = True
         self.clients = []
         self.hub = self._hub()
-        recover(self.hub, self.state, iter(self.log.records[self.state_records :]))
+        state = None if self.state is None else b"".join(self.state.pieces())
+        recover(self.hub, state, iter(self.log.records[self.state_records :]))
         self.hub.at(self.now, self.wall_us())
 
     # --- time and turns -------------------------------------------------------------------------------------------

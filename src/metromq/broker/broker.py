@@ -30,7 +30,7 @@ from metromq.pipeline.spool import held_position
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import recover, snapshot
+from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
 
@@ -249,7 +249,7 @@ class Broker:
             if self._commit is not None:
                 self._commit.flush()  # a write that fails must reach the hub before its state is taken
             job = asyncio.get_running_loop().run_in_executor(
-                self._snapshots, journal.write_snapshot(snapshot(self.hub))
+                self._snapshots, journal.write_snapshot(Snapshot(self.hub).pieces())
             )
             job.add_done_callback(self._snapshot_done)
         oldest = self.hub.oldest_needed()
@@ -403,7 +403,7 @@ class Broker:
             return
         try:
             if self._commit is not None and not self._problem and not journal.full():
-                journal.write_snapshot(snapshot(self.hub))()
+                journal.write_snapshot(Snapshot(self.hub).pieces())()
         except JournalError as error:
             logs.error("no snapshot at the end; the next start reads more of the journal", problem=error)
         finally:

@@ -14,7 +14,7 @@ def journal_with_old_segments(directory: Path) -> list[Record]:
     """All segments are older than the snapshot, so that they are only looked into when they are read."""
     journal = Journal.open(directory, segment_bytes=20_000)
     written = fill(journal, 3000)
-    journal.write_snapshot(b"state")()
+    journal.write_snapshot([b"state"])()
     journal.close()
     return written
 

@@ -1,7 +1,9 @@
 """The writer: appending, reading by offset, scanning, snapshots, retention, the lock, and its list twin."""
 
 import os
+import struct
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -126,9 +128,9 @@ def test_segments_are_named_by_number_and_base_offset(tmp_path: Path) -> None:
 def test_replay_starts_at_the_newest_snapshot(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, segment_bytes=300)
     fill(journal, 20)
-    journal.write_snapshot(b"old state")()
+    journal.write_snapshot([b"old state"])()
     fill(journal, 20)
-    job = journal.write_snapshot(b"new state")
+    job = journal.write_snapshot([b"new state"])
     after = fill(journal, 20)
     job()
     journal.close()
@@ -142,7 +144,7 @@ def test_replay_starts_at_the_newest_snapshot(tmp_path: Path) -> None:
 def test_a_snapshot_includes_what_was_buffered(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
     journal.append_message(b"in the state")
-    journal.write_snapshot(b"state")()
+    journal.write_snapshot([b"state"])()
     journal.close()
     journal = Journal.open(tmp_path)
     assert replayed(journal) == []
@@ -150,11 +152,28 @@ def test_a_snapshot_includes_what_was_buffered(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_snapshot_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Its checksum began with the header; the state is the same."""
+    journal = Journal.open(tmp_path)
+    fill(journal, 3)
+    journal.write_snapshot([b"made ", b"of pieces"])()
+    journal.close()
+    (path,) = tmp_path.glob("*.snap")
+    head = struct.Struct("<8sIIQQQI")
+    magic, version, number, byte, next_offset, length, _ = head.unpack_from(path.read_bytes())
+    assert (version, length) == (2, 14)
+    front = head.pack(magic, 1, number, byte, next_offset, 5, 0)
+    path.write_bytes(front[:-4] + struct.pack("<I", crc32(b"older", crc32(front))) + b"older")
+    journal = Journal.open(tmp_path)
+    assert journal.replay()[0] == b"older"
+    journal.close()
+
+
 def test_two_snapshots_are_kept(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
     for state in (b"1", b"2", b"3"):
         fill(journal, 3)
-        journal.write_snapshot(state)()
+        journal.write_snapshot([state])()
     assert len(list(tmp_path.glob("*.snap"))) == 2
     journal.close()
 
@@ -164,7 +183,7 @@ def retained(directory: Path) -> Journal:
     journal = Journal.open(directory, segment_bytes=200)
     fill(journal, 100)
     journal.sync()
-    journal.write_snapshot(b"state")()
+    journal.write_snapshot([b"state"])()
     return journal
 
 
@@ -203,11 +222,11 @@ def test_retention_needs_a_snapshot_and_keeps_what_the_older_one_needs(tmp_path:
     fill(journal, 50)
     journal.sync()
     assert journal.remove_before(journal.next_offset, 0, 0.0, 0.0) == []
-    journal.write_snapshot(b"older")()
+    journal.write_snapshot([b"older"])()
     at_older = len(segments(tmp_path))
     fill(journal, 50)
     journal.sync()
-    journal.write_snapshot(b"newer")()
+    journal.write_snapshot([b"newer"])()
     journal.remove_before(journal.next_offset, 0, 0.0, 0.0)
     assert int(segments(tmp_path)[0].name[:8]) == at_older
     journal.close()
@@ -262,7 +281,7 @@ def test_any_sequence_agrees_with_a_list(
             case "snapshot":
                 twin.flush()
                 snapshot_at, state = len(twin.flushed), b"%d" % number
-                journal.write_snapshot(state)()
+                journal.write_snapshot([state])()
             case "reopen":
                 journal.close()
                 twin.flush()

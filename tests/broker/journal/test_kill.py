@@ -22,7 +22,7 @@ while True:
         journal.append(6, b"control")
     journal.flush()
     if offset % 11 == 0:
-        journal.write_snapshot(b"%d" % journal.next_offset)()
+        journal.write_snapshot([b"%d" % journal.next_offset])()
     os.write(1, b"%d\\n" % offset)
 """
 

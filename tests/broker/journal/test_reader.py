@@ -49,7 +49,7 @@ def test_a_follower_sees_what_a_list_has(
                 journal.flush()
                 twin.flush()
             case "snapshot":
-                journal.write_snapshot(b"state")()
+                journal.write_snapshot([b"state"])()
                 twin.flush()
             case "retain":
                 journal.remove_before(at, 0, 0.0, 0.0)
@@ -101,7 +101,7 @@ def test_removed_offsets_are_named(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, segment_bytes=200)
     fill(journal, 60)
     journal.sync()
-    journal.write_snapshot(b"state")()
+    journal.write_snapshot([b"state"])()
     reader = JournalReader(tmp_path)
     assert reader.bounds()[0] == 0
     journal.remove_before(20, 0, 0.0, 0.0)

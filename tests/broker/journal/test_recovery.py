@@ -17,7 +17,7 @@ def written_journal(directory: Path, count: int = 30, segment_bytes: int = 250, 
     journal = Journal.open(directory, segment_bytes)
     written = fill(journal, count)
     if snapshot:
-        journal.write_snapshot(b"state")()
+        journal.write_snapshot([b"state"])()
     for body in (b"after", b"the", b"snapshot"):
         written.append((1, journal.append_message(body), body))
     journal.close()
@@ -204,9 +204,9 @@ def test_a_segment_that_ends_early_at_a_record_is_damage(tmp_path: Path) -> None
 def test_a_damaged_snapshot_falls_back_to_the_older_one(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, 200)
     fill(journal, 10)
-    journal.write_snapshot(b"older")()
+    journal.write_snapshot([b"older"])()
     between = fill(journal, 10)
-    journal.write_snapshot(b"newer")()
+    journal.write_snapshot([b"newer"])()
     journal.close()
     newest = max(tmp_path.glob("*.snap"))
     flip(newest, newest.stat().st_size - 1)
@@ -244,7 +244,7 @@ def test_without_a_whole_snapshot_removed_segments_are_damage(tmp_path: Path) ->
 def test_a_journal_that_ends_before_its_snapshot_is_damage(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
     fill(journal, 9)
-    journal.write_snapshot(b"state")()
+    journal.write_snapshot([b"state"])()
     journal.close()
     (path,) = segments(tmp_path)
     os.truncate(path, boundaries(path)[-3])

@@ -9,7 +9,7 @@ the first message to refuse. The file is never left torn.
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Final, final
@@ -306,13 +306,13 @@ class Journal:
 
     # Snapshots and retention
 
-    def write_snapshot(self, state: bytes) -> Callable[[], None]:
+    def write_snapshot(self, state: Iterable[bytes]) -> Callable[[], None]:
         """Mark the position now; the returned function makes journal and snapshot durable and may run in a thread."""
         self.flush()
         position = Position(self._current.number, self._current.size, self.next_offset)
         return SnapshotJob(self, position, state).run
 
-    def save_snapshot(self, position: Position, state: bytes) -> None:
+    def save_snapshot(self, position: Position, state: Iterable[bytes]) -> None:
         self.sync()
         try:
             numbers = write_snapshot(self.directory, position, state)
@@ -350,7 +350,7 @@ class Journal:
 class SnapshotJob:
     """The part of a snapshot that waits for the disk."""
 
-    def __init__(self, journal: Journal, position: Position, state: bytes) -> None:
+    def __init__(self, journal: Journal, position: Position, state: Iterable[bytes]) -> None:
         self._journal = journal
         self._position = position
         self._state = state

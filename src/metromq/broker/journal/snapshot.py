@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, final
 from zlib import crc32
@@ -11,8 +12,10 @@ KEPT: Final = 2  # the newest may turn out damaged; then the one before it still
 
 _NAME: Final = re.compile(r"(\d{8})-(\d{20})\.snap")
 _HEAD: Final = struct.Struct("<8sIIQQQI")
+_CRC: Final = struct.Struct("<I")  # the last field
 _MAGIC: Final = b"MetroSnp"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_SEEDED: Final = 1  # the version whose checksum begins with the header: there the length had to be known before
 
 
 @final
@@ -40,18 +43,27 @@ def list_snapshots(directory: Path) -> list[tuple[int, int, str]]:
     return found
 
 
-def write_snapshot(directory: Path, position: Position, state: bytes) -> list[int]:
-    """Write durably, then keep only the newest ones; the segment numbers of those that are kept, newest first."""
+def write_snapshot(directory: Path, position: Position, state: Iterable[bytes]) -> list[int]:
+    """Write durably, then keep only the newest ones; the segment numbers of those that are kept, newest first.
+
+    The pieces are written as they are made, so that other threads get their turn between two.
+    """
     name = snapshot_name(position)
     temporary = directory / (name + ".tmp")
-    front = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, len(state), 0)
-    crc = crc32(state, crc32(front))
-    head = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, len(state), crc)
+    crc = 0
+    length = 0
     try:
-        with open(temporary, "wb") as file:
-            file.write(head)
-            file.write(state)
-            file.flush()
+        with open(temporary, "wb", buffering=0) as file:
+            file.write(bytes(_HEAD.size))
+            for piece in state:
+                crc = crc32(piece, crc)
+                length += len(piece)
+                written = file.write(piece)
+                while written < len(piece):
+                    written += file.write(piece[written:])
+            front = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, length, 0)
+            crc = crc32(front, crc)
+            os.pwrite(file.fileno(), front[: -_CRC.size] + _CRC.pack(crc), 0)
             os.fsync(file.fileno())
         os.rename(temporary, directory / name)
     except OSError:
@@ -72,7 +84,9 @@ def read_snapshot(path: Path) -> tuple[Position, bytes] | None:
     magic, version, number, byte, next_offset, length, crc = _HEAD.unpack_from(data)
     state = data[_HEAD.size :]
     front = _HEAD.pack(magic, version, number, byte, next_offset, length, 0)
-    if magic != _MAGIC or version != _VERSION or length != len(state) or crc32(state, crc32(front)) != crc:
+    if magic != _MAGIC or version not in (_SEEDED, _VERSION) or length != len(state):
+        return None
+    if crc != (crc32(state, crc32(front)) if version == _SEEDED else crc32(front, crc32(state))):
         return None
     position = Position(number, byte, next_offset)
     return (position, state) if snapshot_name(position) == path.name else None

@@ -11,20 +11,39 @@ from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 
 VERSION: Final = 1
+SESSIONS_PER_PIECE: Final = 50
+MESSAGES_PER_PIECE: Final = 250
 
 
-def snapshot(hub: Hub) -> bytes:
-    """Everything a restart needs, as of the records appended so far."""
-    packer = Packer().u8(VERSION).u32(hub.next_number).i64(hub.newest_offset).blob(hub.federation.snapshot())
-    durable = [session for session in hub.sessions.values() if session.durable]
-    packer.u32(len(durable))
-    for session in durable:
-        packer.blob(store.pack_state(session))
-    kept = [message for topic, message in hub.retained.items() if not topic.startswith("$SYS/")]
-    packer.u32(len(kept))
-    for message in kept:
-        packer.blob(store.pack_retained(message))
-    return packer.done()
+@final
+class Snapshot:
+    """Everything a restart needs, as of the records appended so far.
+
+    Made at once, which takes a fraction of the time that packing does; `pieces` may be asked for later and in another
+    thread, whatever the hub does meanwhile.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        packer = Packer().u8(VERSION).u32(hub.next_number).i64(hub.newest_offset).blob(hub.federation.snapshot())
+        self._front = packer.done()
+        self._sessions = [store.copy_of(session) for session in hub.sessions.values() if session.durable]
+        self._messages = hub.retained.values()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The state in pieces of a millisecond's work or less."""
+        yield self._front + Packer().u32(len(self._sessions)).done()
+        for start in range(0, len(self._sessions), SESSIONS_PER_PIECE):
+            packer = Packer()
+            for session in self._sessions[start : start + SESSIONS_PER_PIECE]:
+                packer.blob(store.pack_state(session))
+            yield packer.done()
+        kept = [message for message in self._messages if not message.topic.startswith("$SYS/")]
+        yield Packer().u32(len(kept)).done()
+        for start in range(0, len(kept), MESSAGES_PER_PIECE):
+            packer = Packer()
+            for message in kept[start : start + MESSAGES_PER_PIECE]:
+                packer.blob(store.pack_retained(message))
+            yield packer.done()
 
 
 def recover(

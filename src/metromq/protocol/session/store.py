@@ -64,6 +64,32 @@ def _unpack_will(reader: Unpacker) -> Will | None:
     return Will(topic, payload, flags & 3, bool(flags & 4), delay_s, expiry_s, properties)
 
 
+def copy_of(session: Session) -> Session:
+    """What `pack_state` needs of a session, as it is now."""
+    copy = Session(session.number, session.client_id)
+    copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
+    copy.outlet = session.outlet
+    copy.detached_wall_us = session.detached_wall_us
+    copy.grants = session.grants.copy()
+    if session.incoming:
+        copy.incoming = session.incoming.copy()
+    copy.sequence, copy.spilled = session.sequence, session.spilled
+    copy.spill_offset, copy.spill_sequence = session.spill_offset, session.spill_sequence
+    copy.spilled_bytes = session.spilled_bytes
+    for entry in session.inflight.values():
+        copy.queue.append(_copy_of_entry(entry))
+    for entry in session.queue:
+        copy.queue.append(_copy_of_entry(entry))
+    return copy
+
+
+def _copy_of_entry(entry: Entry) -> Entry:
+    copy = Entry(entry.offset, entry.flags, entry.identifiers, entry.packet_id, entry.message, entry.note)
+    copy.state = entry.state
+    copy.dup = entry.dup
+    return copy
+
+
 def pack_state(session: Session) -> bytes:
     """A whole session for a snapshot."""
     packer = Packer().u32(session.number).text(session.client_id).blob(pack_session(session))

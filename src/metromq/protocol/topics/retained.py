@@ -42,6 +42,10 @@ class RetainedTree(Generic[M]):
     def get(self, topic: str) -> M | None:
         return self._messages.get(topic)
 
+    def values(self) -> list[M]:
+        """All messages, in a list of its own."""
+        return list(self._messages.values())
+
     def remove(self, topic: str) -> bool:
         """Forgets the topic's message; False when there was none."""
         if topic not in self._messages:
