@@ -7,12 +7,14 @@ from typing import Final, final
 from metromq.errors import JournalError, OffsetsGone
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 
 VERSION: Final = 1
 SESSIONS_PER_PIECE: Final = 50
 MESSAGES_PER_PIECE: Final = 250
+MESSAGES_PER_LOOK: Final = 10_000
 
 
 @final
@@ -37,7 +39,11 @@ class Snapshot:
             for session in self._sessions[start : start + SESSIONS_PER_PIECE]:
                 packer.blob(store.pack_state(session))
             yield packer.done()
-        kept = [message for message in self._messages if not message.topic.startswith("$SYS/")]
+        kept: list[Message] = []
+        for start in range(0, len(self._messages), MESSAGES_PER_LOOK):
+            some = self._messages[start : start + MESSAGES_PER_LOOK]
+            kept += [message for message in some if not message.topic.startswith("$SYS/")]
+            yield b""
         yield Packer().u32(len(kept)).done()
         for start in range(0, len(kept), MESSAGES_PER_PIECE):
             packer = Packer()
