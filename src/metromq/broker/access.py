@@ -1,12 +1,11 @@
 """Answers the protocol's questions about rights from password and access files, and reloads them."""
 
+from metromq.broker.answers import Answers, Exchange
 from metromq.broker.auth.acl import Acl, load_acl
-from metromq.broker.auth.authenticator import Accept, Authenticator, Continue, Credentials, Refuse, load_authenticator
-from metromq.broker.auth.authenticator import Decision as AuthDecision
+from metromq.broker.auth.authenticator import Authenticator, Credentials, load_authenticator
 from metromq.config import Auth
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION
 
 
 class FileAccess(Access):
@@ -17,6 +16,7 @@ class FileAccess(Access):
         self._own_authenticator = authenticator
         self._authenticator: Authenticator = authenticator or load_authenticator(auth)
         self._acl: Acl | None = load_acl(auth.acl_file) if auth.acl_file else None
+        self.answers = Answers()
 
     def reload(self) -> None:
         """Reads the files again; on an error the old rules stay and the error is the caller's to report."""
@@ -30,10 +30,18 @@ class FileAccess(Access):
         request = Credentials(
             client_id, username, password, method, data, peer.identity or None, peer.anonymous_allowed
         )
-        return _translate(self._authenticator.connect(request))
+        client = client_id or peer.address
+        try:
+            return self.answers.decision(client, self._authenticator.connect(request))
+        except Exception as error:  # a user's code may raise anything
+            return self.answers.failed(client, error)
 
     def continued(self, exchange: object, data: bytes) -> Decision:
-        return _translate(self._authenticator.auth(exchange, data))
+        assert isinstance(exchange, Exchange)
+        try:
+            return self.answers.decision(exchange.client, self._authenticator.auth(exchange.state, data))
+        except Exception as error:
+            return self.answers.failed(exchange.client, error)
 
     def unrestricted(self, session: Session) -> bool:
         return self._acl is None
@@ -46,14 +54,3 @@ class FileAccess(Access):
 
     def may_read(self, session: Session, topic: str) -> bool:
         return self._acl is None or self._acl.may_read(session.username or None, session.client_id, topic)
-
-
-def _translate(decision: AuthDecision) -> Decision:
-    if isinstance(decision, Accept):
-        return Decision(0, "", decision.username or "", decision.data)
-    if isinstance(decision, Refuse):
-        return Decision(decision.reason_code, decision.reason)
-    assert isinstance(decision, Continue)
-    answer = Decision(CONTINUE_AUTHENTICATION, "", "", decision.data)
-    answer.exchange = decision.state
-    return answer

@@ -366,6 +366,8 @@ class Broker:
             close()
         if hasattr(self, "turns"):
             await self._say_goodbye()
+        if hasattr(self, "access"):
+            await self.access.answers.close()
         for server in self._servers:
             await server.wait_closed()
         if self._http is not None:

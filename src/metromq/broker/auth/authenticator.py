@@ -1,7 +1,7 @@
 """The pluggable question "who is this?": CONNECT credentials and AUTH exchanges in, a decision out."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,9 +57,12 @@ Decision = Accept | Refuse | Continue
 
 
 class Authenticator(Protocol):
-    """Decides without waiting, since the connection's core asks it; a slow check belongs into a cache of its own."""
+    """Decides at once, or, with `async def`, after asking somebody else: then only this client waits.
 
-    def connect(self, request: Credentials) -> Decision:
+    Whoever raises, or takes longer than `connect_timeout_s`, refuses the client with 0x88 (server unavailable).
+    """
+
+    def connect(self, request: Credentials) -> Decision | Awaitable[Decision]:
         """For a CONNECT, and again for an AUTH with reason Re-authenticate (0x19).
 
         On re-authentication the caller keeps the client's method [MQTT-4.12.1-1] and passes the result through
@@ -67,7 +70,7 @@ class Authenticator(Protocol):
         """
         ...
 
-    def auth(self, state: object, data: bytes) -> Decision:
+    def auth(self, state: object, data: bytes) -> Decision | Awaitable[Decision]:
         """For an AUTH with reason Continue (0x18); `state` is what the last Continue of this client carried."""
         ...
 

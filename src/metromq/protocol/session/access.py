@@ -4,6 +4,7 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.routes import ReadCheck
 from metromq.protocol.session.session import Session
 
@@ -19,9 +20,25 @@ class Peer:
         self.transport = transport
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Later:
+    """A decision that has still to be found out; its client waits, nobody else does."""
+
+    def start(self, outlet: Outlet) -> None:
+        """Called once; the decision goes to the `decide` of this connection."""
+        raise NotImplementedError
+
+    def abandoned(self, late: bool) -> None:
+        """Nobody waits any more: the client is gone, or (`late`) it was refused because the answer took too long."""
+        raise NotImplementedError
+
+
 @final
 class Decision:
-    """The answer to CONNECT or AUTH: reason 0x00 accepts, 0x18 asks for more, anything else refuses."""
+    """The answer to CONNECT or AUTH: reason 0x00 accepts, 0x18 asks for more, anything else refuses.
+
+    With `later` it is no answer yet, and all but `later` is without meaning.
+    """
 
     def __init__(self, reason_code: int, reason: str = "", username: str = "", data: bytes | None = None) -> None:
         self.reason_code = reason_code
@@ -30,6 +47,7 @@ class Decision:
         self.data = data  # for the client's next AUTH
         self.broker = ""  # the peer broker that has proved its name; empty: a client
         self.exchange: object = None  # the authenticator's own state between two AUTH packets
+        self.later: Later | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

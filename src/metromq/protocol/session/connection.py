@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
-from metromq.protocol.session.access import Access, Peer
+from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.forwarding import run_end
 from metromq.protocol.session.handshake import CLOSED, HELD_BACK, NEW, OPEN
 from metromq.protocol.session.hub import Hub, Waiter
@@ -79,7 +79,7 @@ class Connection(Incoming):
         if self.state == HELD_BACK:
             self.tail += data
             if len(self.tail) > self.max_incoming_bytes:
-                self.shut("too much was sent before CONNACK")
+                self.terminate(reasons.QUOTA_EXCEEDED, "too much was sent before the client could go on")
             return
         if self.missing:
             pieces = self.pieces
@@ -120,8 +120,15 @@ class Connection(Incoming):
 
     def proceed(self) -> None:
         """Enters, and goes on with what the client has sent meanwhile."""
-        super().proceed()
-        if self.state == OPEN and self.tail:
+        self._enter()
+        self._catch_up()
+
+    def decide(self, decision: Decision) -> None:
+        super().decide(decision)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self.tail and self.state != HELD_BACK and not self.closing:
             data = self.tail
             self.tail = b""
             try:

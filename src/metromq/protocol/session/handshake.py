@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.access import Access, Decision, Later, Peer
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import NEVER, Session
@@ -15,7 +15,9 @@ NEW: Final = 0
 AUTHENTICATING: Final = 1
 OPEN: Final = 2
 CLOSED: Final = 3
-HELD_BACK: Final = 4  # accepted, but the session is still looked for elsewhere, or an old one is being erased
+# What the client sends waits: its authentication is being decided (again), or it is accepted and its session is still
+# looked for elsewhere, or an old one is being erased.
+HELD_BACK: Final = 4
 
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
@@ -36,7 +38,7 @@ class Handshake(Outlet):
         self.peer = peer
         self.state = NEW
         self.session: Session | None = None
-        self.opened_at = hub.now
+        self.opened_at = hub.now  # or when a re-authentication began to wait for its decision
         self.heard_at = hub.now
         self.keepalive_s = 0.0
         self.close_reason = ""
@@ -45,7 +47,7 @@ class Handshake(Outlet):
         self.auth_method: str | None = None
         self.exchange: object = None
         self.asked_expiry_s = 0
-        self.accepted: Decision | None = None  # kept while the client is held back
+        self.decision: Decision | None = None  # on this client, kept while it is held back
         self.peer_broker = ""  # the broker at the other end, when this is a link
         self.max_incoming_bytes = hub.settings.max_packet_size_bytes
         self.restricted = False
@@ -105,13 +107,41 @@ class Handshake(Outlet):
             raise ProtocolViolation("AUTH at the wrong moment")
         self._decided(decision)
 
+    def decide(self, decision: Decision) -> None:
+        """The decision that was to come later."""
+        if self.closing:
+            return
+        self.decision = None
+        self.state = AUTHENTICATING
+        if self.session is not None:
+            self._open()
+        self._decided(decision)
+
+    def _wait(self, decision: Decision, later: Later) -> None:
+        """Packets stay in order: even an open connection reads nothing until it is known whose it is."""
+        if self.session is not None:
+            self.opened_at = self.hub.now
+            self.fast = False
+        self.state = HELD_BACK
+        self.decision = decision
+        later.start(self)
+
+    def _stop_waiting(self, late: bool) -> None:
+        decision = self.decision
+        if decision is not None and decision.later is not None:
+            self.decision = None
+            decision.later.abandoned(late)
+
     def _decided(self, decision: Decision) -> None:
+        if decision.later is not None:
+            self._wait(decision, decision.later)
+            return
         properties = Properties()
         properties.auth_method = self.auth_method
         properties.auth_data = decision.data
         if decision.reason_code == reasons.CONTINUE_AUTHENTICATION:
             self.exchange = decision.exchange
-            if self.state == NEW:
+            if self.state != OPEN:
                 self.state = AUTHENTICATING
             self.write(encode(Auth(reasons.CONTINUE_AUTHENTICATION, properties), MQTT5))
             return
@@ -120,8 +150,7 @@ class Handshake(Outlet):
             decision = Decision(reasons.NOT_AUTHORIZED, "re-authentication as another user")
         if decision.reason_code:
             if self.state == OPEN:
-                known = decision.reason_code in reasons.IN_DISCONNECT_OF_SERVER
-                self.terminate(decision.reason_code if known else reasons.NOT_AUTHORIZED, decision.reason)
+                self.terminate(reasons.disconnect_code(decision.reason_code), decision.reason)
             else:
                 self.refuse(decision.reason_code, decision.reason)
         elif self.state == OPEN:
@@ -139,12 +168,12 @@ class Handshake(Outlet):
         elif connect.client_id.startswith("$"):
             self._accept_link(connect, decision)
             return
-        self.accepted = decision
+        self.decision = decision
         if self.hub.federated and connect.client_id:
             self.state = HELD_BACK
             if self.hub.federation.asks(self, connect.client_id, connect.clean_start):
                 return
-        self.proceed()
+        self._enter()
 
     def _accept_link(self, connect: Connect, decision: Decision) -> None:
         """A peer broker that has proved its name."""
@@ -162,9 +191,9 @@ class Handshake(Outlet):
         self.write(encode(Connack(False, reasons.SUCCESS, properties), self.version))
         self.hub.federation.link_accepted(decision.broker, self)
 
-    def proceed(self) -> None:
-        connect, decision = self.request, self.accepted
-        if connect is None or decision is None or self.closing:
+    def _enter(self) -> None:
+        connect, decision = self.request, self.decision
+        if connect is None or decision is None or decision.later is not None or self.closing:
             return
         client_id, assigned = connect.client_id, ""
         if not client_id:
@@ -176,17 +205,20 @@ class Handshake(Outlet):
         if self._must_wait(client_id, connect.clean_start):
             return
         self.request = None
-        self.accepted = None
+        self.decision = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
             self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
         )
         self.session = session
-        self.state = OPEN
         self.restricted = not self.access.unrestricted(session)
-        self.fast = not self.hub.settings.record_qos0
+        self._open()
         self._connack(connect, session, present, assigned, keepalive_s, decision)
         self.hub.resume(session)
+
+    def _open(self) -> None:
+        self.state = OPEN
+        self.fast = not self.hub.settings.record_qos0
 
     def _must_wait(self, client_id: str, clean_start: bool) -> bool:
         """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
@@ -276,7 +308,7 @@ class Handshake(Outlet):
 
     def terminate(self, reason_code: int, reason: str) -> None:
         """DISCONNECT from the server, where the version has one, then the end [MQTT-3.14.4-1]."""
-        if self.state == OPEN and self.version == MQTT5:
+        if (self.state == OPEN or self.session is not None) and self.version == MQTT5:
             properties = Properties()
             if self.problem_information and reason:
                 properties.reason_string = reason
@@ -302,6 +334,7 @@ class Handshake(Outlet):
             return
         self.closing = True
         self.close_reason = reason
+        self._stop_waiting(False)
         if not self.marked:
             self.marked = True
             self.dirty.append(self)
@@ -312,6 +345,7 @@ class Handshake(Outlet):
             return
         self.state = CLOSED
         self.closing = True
+        self._stop_waiting(False)
         self.hub.connections.pop(self, None)
         session = self.session
         if session is not None and session.outlet is self:
@@ -320,15 +354,22 @@ class Handshake(Outlet):
             self.hub.federation.link_lost(self.peer_broker, self)
 
     def check(self) -> None:
-        """Called now and then: time to CONNECT and keepalive [MQTT-3.1.2-22]."""
+        """Called now and then: time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""
         now = self.hub.now
         if self.closing:
             return
         if self.state != OPEN:
             if now - self.opened_at > self.hub.settings.connect_timeout_s:
-                self.shut("no CONNECT in time")
+                self._too_late()
         elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
             self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+
+    def _too_late(self) -> None:
+        if self.decision is None or self.decision.later is None:
+            self.shut("no CONNECT in time")
+            return
+        self._stop_waiting(True)
+        self.decide(Decision(reasons.SERVER_UNAVAILABLE, "authentication took too long; try again later"))
 
 
 @final

@@ -115,7 +115,7 @@ class Outlet:
         raise NotImplementedError
 
     def proceed(self) -> None:
-        """Lets a client in that the federation held back."""
+        """Lets a client in that was held back."""
         raise NotImplementedError
 
     def check(self) -> None:

@@ -135,6 +135,13 @@ def reason_of_connack_311(code: int) -> int:
     return _FROM_311[code] if code < len(_FROM_311) else -1
 
 
+def disconnect_code(reason: int) -> int:
+    """What DISCONNECT from the server can say of a reason for which CONNACK would refuse."""
+    if reason in IN_DISCONNECT_OF_SERVER:
+        return reason
+    return UNSPECIFIED_ERROR if reason == SERVER_UNAVAILABLE else NOT_AUTHORIZED
+
+
 def name_of(reason: int) -> str:
     """A reason code as people read it."""
     return f"{NAMES.get(reason, 'Unknown reason')} (0x{reason:02X})"
