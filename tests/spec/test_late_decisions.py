@@ -1,4 +1,4 @@
-"""Authentication that is decided later: the client waits, its packets in order, and nothing happens before (section 4.12)."""
+"""Authentication that is decided later: the client waits with its packets in order, and nothing happens before."""
 
 import pytest
 
@@ -16,6 +16,7 @@ from metromq.protocol.wire.packets import (
     Connack,
     Connect,
     Disconnect,
+    Packet,
     Pingreq,
     Pingresp,
     Publish,
@@ -145,7 +146,7 @@ def test_3_1_4_5_packets_behind_connect_wait_for_connack(piece_bytes: int) -> No
     """[MQTT-3.1.4-5]: a client need not wait for CONNACK; what it sends is processed behind it, in order."""
     world = SlowWorld()
     client = world.client()
-    packets = [
+    packets: list[Packet] = [
         Connect("a"),
         Subscribe(1, [Subscription("t")]),
         Publish("t", b"one"),
