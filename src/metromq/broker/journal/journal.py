@@ -342,6 +342,11 @@ class Journal:
         with self._state_lock:
             self._snapshot_numbers = numbers
 
+    def too_much(self, keep_bytes: int, keep_seconds: float, now: float) -> bool:
+        """Whether `remove_before` would like to remove something."""
+        segments = self._shelf.segments
+        return len(segments) > 1 and (self.size_bytes > keep_bytes or segments[0].modified < now - keep_seconds)
+
     def remove_before(self, offset: int, keep_bytes: int, keep_seconds: float, now: float) -> list[str]:
         """Remove the oldest segments while all are larger than `keep_bytes` or they are older than `keep_seconds`.
 
