@@ -63,11 +63,14 @@ class JournalFull(JournalError):
 
 
 class OffsetsGone(JournalError):
-    """The asked offsets are not in the journal any more; `first` is the next one that is."""
+    """The asked offsets are not in the journal; `first` is the next one that is. `unused`: nobody need miss them."""
 
-    def __init__(self, directory: str, start: int, first: int, reason: str = "retention removed them") -> None:
+    def __init__(
+        self, directory: str, start: int, first: int, reason: str = "retention removed them", unused: bool = False
+    ) -> None:
         super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); go on at {first}")
         self.first = first
+        self.unused = unused
 
 
 class MqttError(MetroError):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metromq.broker import Broker
-from metromq.broker.journal import Journal
+from metromq.broker.journal import Journal, reservation
 from metromq.client import Client
 from metromq.config import Config, Listener, RecorderConfig
 from metromq.errors import UsageError
@@ -80,6 +80,26 @@ def test_offsets_that_retention_took_are_reported_once(tmp_path: Path, landing: 
     assert landing.read_note("b1")["lost"] == [[20, gone_to - 1]]
     late = Recorder("b2", tmp_path / "journal", landing)
     assert late.step().lost is None  # recording began later: nothing that was promised is lost
+    journal.close()
+
+
+def test_offsets_left_out_after_a_power_cut_are_no_loss(
+    tmp_path: Path, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journal_of(tmp_path / "journal", 10)
+    recorder = Recorder("b1", tmp_path / "journal", landing)
+    recorder.step()
+    journal.abandon()
+    monkeypatch.setattr(reservation, "boot", lambda: "another")
+    journal = Journal.open(tmp_path / "journal")
+    after = journal.next_offset
+    fill(journal, 3)
+    assert after > 10
+    assert recorder.step() == Landed(3, 0, full=False)
+    note = landing.read_note("b1")
+    assert (note["lost"], note["unused"]) == ([], [[10, after - 1]])
+    assert landed_offsets(landing) == [*range(10), *range(after, after + 3)]
+    recorder.close()
     journal.close()
 
 

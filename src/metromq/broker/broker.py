@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,8 +14,7 @@ from metromq.broker.city.access import CityAccess, LinkAccess
 from metromq.broker.city.certificates import dialling_context, link_door
 from metromq.broker.city.host import CityHost, link_secret
 from metromq.broker.door import HttpDoor
-from metromq.broker.journal.commit import GroupCommit
-from metromq.broker.journal.journal import Journal
+from metromq.broker.keeping import Keeper
 from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
@@ -24,13 +22,10 @@ from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
 from metromq.broker.turns import Turns, Writer
 from metromq.config import Config, Listener, validate
-from metromq.errors import ConfigError, JournalError, JournalFull
+from metromq.errors import ConfigError
 from metromq.federation.city import City
-from metromq.pipeline.spool import held_position
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
 
@@ -39,34 +34,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
-
-
-class JournalLog(Log):
-    """The journal as the hub sees it."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def append_message(self, body: bytes) -> int:
-        return self._journal.append_message(body)
-
-    def append(self, kind: int, body: bytes) -> None:
-        self._journal.append(kind, body)
-
-    def read(self, offset: int) -> bytes:
-        return self._journal.read(offset)
-
-    def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
-        return self._journal.scan(offset)
-
-    def full(self) -> bool:
-        return self._journal.failed or self._journal.full()
-
-    def next_offset(self) -> int:
-        return self._journal.next_offset
-
-    def flush(self) -> None:
-        self._journal.flush()
 
 
 class Broker:
@@ -92,12 +59,7 @@ class Broker:
         self._closers: list[Callable[[], None]] = []
         self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._journal: Journal | None = None
-        self._commit: GroupCommit | None = None
-        self._snapshot_at = 0
-        self._snapshots = ThreadPoolExecutor(1, "snapshot")
-        self._snapshot_needed = False
-        self._problem = ""
+        self._keeper: Keeper | None = None
         self._http: HttpDoor | None = None
         self._recording: Recording | None = None
         self.ports: list[int] = []
@@ -132,20 +94,24 @@ class Broker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         config = self.config
-        self.hub = Hub(settings_of(config), self._open_journal(), config.name)
+        if config.durability != "memory":
+            self._keeper = Keeper(config, self._accept_damage)
+        keeper = self._keeper
+        self.hub = Hub(settings_of(config), keeper.log if keeper else None, config.name)
         self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
         self.turns.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
-        if self._journal is not None:
-            self._recover(self._journal)
-            self._commit = GroupCommit(self._journal, config.durability, loop, self._committed, self._commit_failed)
-            self.turns.commit = self._commit
+        if keeper is not None:
+            keeper.begin(self.turns, loop)
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener, self.access)
         where = f"{config.listeners[0].host}:{self.port}"
-        self._reporter = Reporter(config, self.turns, self.host, where, self._gauges, lambda: self._problem)
+        gauges = keeper.gauges if keeper else dict
+        self._reporter = Reporter(
+            config, self.turns, self.host, where, gauges, lambda: keeper.problem if keeper else ""
+        )
         if config.metrics.port is not None:
             self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
@@ -168,7 +134,7 @@ class Broker:
 
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
-        data_dir = config.data_dir if self._journal is not None else None
+        data_dir = config.data_dir if self._keeper is not None else None
         self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
         self.hub.federate(self.host)
         certified = city.links.certified
@@ -186,85 +152,6 @@ class Broker:
             tls = dialling_context(door)
             self._contexts.append((tls, door))
         host.start(link_secret(city), self._peer_addresses, tls)
-
-    # --- journal --------------------------------------------------------------------------------------------------
-
-    def _open_journal(self) -> JournalLog | None:
-        config = self.config
-        if config.durability == "memory":
-            return None
-        self._journal = Journal.open(
-            config.data_dir / "journal",
-            config.journal.segment_bytes,
-            self._accept_damage,
-            config.journal.min_free_bytes,
-        )
-        if self._journal.cut_bytes:
-            logs.warning("cut a torn tail", directory=config.data_dir, bytes=self._journal.cut_bytes)
-        for damage in self._journal.damage:
-            logs.error("journal damage", problem=damage)
-        return JournalLog(self._journal)
-
-    def _recover(self, journal: Journal) -> None:
-        state, records = journal.replay()
-        count = recover(self.hub, state, records, bool(journal.damage))
-        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
-        self._snapshot_at = journal.size_bytes
-        if count or state:
-            logs.info(
-                "recovered",
-                records=count,
-                sessions=len(self.hub.sessions),
-                retained=len(self.hub.retained),
-                next_offset=journal.next_offset,
-            )
-
-    def _committed(self, position: int) -> None:
-        self.turns.now()
-        self.hub.committed(position)
-        self.turns.worked()
-
-    def _commit_failed(self, error: JournalError) -> None:
-        journal = self._journal
-        assert journal is not None
-        self.turns.now()
-        if isinstance(error, JournalFull):
-            logs.error("disk full: QoS 1 and 2 messages are refused", directory=self.config.data_dir)
-            self._snapshot_needed = True  # what could not be written is in no record
-        else:
-            logs.error("the journal failed: no QoS 1 or 2 message is confirmed any more", problem=error)
-            self._problem = str(error)
-        kept = journal.flushed if not journal.failed else self.hub.committed_position
-        self.hub.failed(kept, journal.appended)
-        self.turns.seen_position = self.hub.position
-        self.turns.worked()
-
-    def _keep_house(self, journal: Journal) -> None:
-        """Snapshots, then retention, which never removes what a session or a living recorder still needs."""
-        config = self.config.journal
-        grown = journal.size_bytes - self._snapshot_at
-        if (grown >= config.snapshot_bytes or self._snapshot_needed) and not journal.full():
-            self._snapshot_at = journal.size_bytes
-            self._snapshot_needed = False
-            if self._commit is not None:
-                self._commit.flush()  # a write that fails must reach the hub before its state is taken
-            job = asyncio.get_running_loop().run_in_executor(
-                self._snapshots, journal.write_snapshot(Snapshot(self.hub).pieces())
-            )
-            job.add_done_callback(self._snapshot_done)
-        oldest = self.hub.oldest_needed()
-        needed = oldest if oldest >= 0 else journal.next_offset
-        if self._recording is not None:
-            recorded = held_position(self.config.data_dir, self.hub.wall_us / 1e6, config.keep_s)
-            needed = needed if recorded is None else min(needed, recorded)
-        for name in journal.remove_before(needed, config.keep_bytes, config.keep_s, self.hub.wall_us / 1e6):
-            logs.info("removed an old segment", segment=name)
-            self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
-
-    def _snapshot_done(self, job: asyncio.Future[None]) -> None:
-        problem = job.exception() if not job.cancelled() else None
-        if problem is not None:
-            logs.error("no snapshot was written; the next start reads more of the journal", problem=problem)
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -329,11 +216,8 @@ class Broker:
                 self._reporter.sample()
             if self._recording is not None:
                 self._recording.tick()
-            if self._journal is not None and ticks % 4 == 0:
-                try:
-                    self._keep_house(self._journal)
-                except (JournalError, OSError) as error:
-                    logs.error("journal housekeeping failed", problem=error)
+            if self._keeper is not None and ticks % 4 == 0:
+                self._keeper.tick(self._recording is not None)
             self.turns.worked()
 
     async def _publish_sys(self, interval_s: float) -> None:
@@ -342,16 +226,6 @@ class Broker:
             self._sys.publish()
             self.turns.worked()
             await asyncio.sleep(interval_s)
-
-    def _gauges(self) -> dict[str, float]:
-        journal = self._journal
-        if journal is None:
-            return {}
-        return {
-            "journal_next_offset": journal.next_offset,
-            "journal_first_offset": journal.first_offset,
-            "journal_size_bytes": journal.size_bytes,
-        }
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -372,15 +246,15 @@ class Broker:
             await server.wait_closed()
         if self._http is not None:
             await self._http.close()
-        self._snapshots.shutdown()
-        await self._close_journal()
+        if self._keeper is not None:
+            await self._keeper.close()
         if self._recording is not None:
             await self._recording.stop()
 
     async def _say_goodbye(self) -> None:
         """What clients were promised is stored and confirmed, then each gets a DISCONNECT and a moment to take it."""
-        if self._commit is not None:
-            await self._commit.close()
+        if self._keeper is not None:
+            await self._keeper.drain()
         self.turns.now()
         connections = list(self.hub.connections)
         for connection in connections:
@@ -396,20 +270,6 @@ class Broker:
         for writer in writers:
             if writer.is_open():
                 writer.abort()
-
-    async def _close_journal(self) -> None:
-        if self._commit is not None:
-            await self._commit.close()
-        journal = self._journal
-        if journal is None:
-            return
-        try:
-            if self._commit is not None and not self._problem and not journal.full():
-                journal.write_snapshot(Snapshot(self.hub).pieces())()
-        except JournalError as error:
-            logs.error("no snapshot at the end; the next start reads more of the journal", problem=error)
-        finally:
-            journal.close()
 
 
 def settings_of(config: Config) -> Settings:

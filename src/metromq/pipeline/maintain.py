@@ -36,7 +36,7 @@ class Gap:
 
     first: int
     last: int
-    why: str  # waiting, rejected, lost or missing
+    why: str  # waiting, rejected, lost, unused (left out after a power cut) or missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class BrokerCheck:
     @property
     def whole(self) -> bool:
         """Nothing is lost and nothing is there twice; what waits in the landing area is on its way."""
-        return self.repeated == 0 and all(gap.why == "waiting" for gap in self.gaps)
+        return self.repeated == 0 and all(gap.why in ("waiting", "unused") for gap in self.gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ def _check_broker(broker: str, rows: int, held: Ranges, expired: Ranges, landing
             if (file := parse_path(item.path)) is not None and file.kind == MESSAGES and file.broker == broker
         ),
         "lost": Ranges((first, last) for first, last in note.get("lost", [])),
+        "unused": Ranges((first, last) for first, last in note.get("unused", [])),
     }
     gaps = [gap for first, last in missing for gap in _explain(first, last, reasons)]
     return BrokerCheck(broker, rows, held.first, held.last, rows - len(held), len(expired), tuple(gaps))

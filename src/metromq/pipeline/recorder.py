@@ -59,6 +59,7 @@ class Recorder:
         note = landing.read_note(broker)
         self._first: int | None = note.get("first")
         self._lost: list[list[int]] = note.get("lost", [])
+        self._unused: list[list[int]] = note.get("unused", [])
         self.position = durable_position(landing, broker) if start is None else start
 
     def step(self) -> Landed:
@@ -67,7 +68,7 @@ class Recorder:
         try:
             records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
         except OffsetsGone as gone:
-            lost = self._skip(gone.first)
+            lost = self._skip(gone.first, gone.unused)
             records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
         bodies = [body for _, body in records]
         if bodies:
@@ -90,7 +91,7 @@ class Recorder:
         self._reader.close()
 
     def _land(self, first: int, bodies: list[bytes]) -> None:
-        # A record must be safe in the journal before it lands: a power cut could give its offset away again.
+        # Before it lands: a power cut must not leave the lake with messages that the broker has forgotten.
         sync_segments(self._journal, first)
         last = first + len(bodies) - 1
         self._landing.put(LandedFile(MESSAGES, self.broker, first, last), decode_batch(self.broker, first, bodies))
@@ -99,10 +100,12 @@ class Recorder:
         self.position = last + 1
         self._note()
 
-    def _skip(self, next_offset: int) -> tuple[int, int] | None:
-        """Offsets that are gone from the journal: nothing was lost if recording begins only now."""
+    def _skip(self, next_offset: int, unused: bool) -> tuple[int, int] | None:
+        """Offsets that are not in the journal: nothing is lost if recording begins only now, or if none was used."""
         lost: tuple[int, int] | None = None
-        if self._first is not None:
+        if self._first is not None and unused:
+            self._unused.append([self.position, next_offset - 1])
+        elif self._first is not None:
             lost = (self.position, next_offset - 1)
             self._lost.append(list(lost))
         self.position = next_offset
@@ -110,7 +113,9 @@ class Recorder:
         return lost
 
     def _note(self) -> None:
-        self._landing.write_note(self.broker, {"position": self.position, "first": self._first, "lost": self._lost})
+        self._landing.write_note(
+            self.broker, {"position": self.position, "first": self._first, "lost": self._lost, "unused": self._unused}
+        )
         if self._spool is not None:
             write_position(self._spool, self.position)
 

@@ -13,6 +13,7 @@ from metromq.errors import JournalError
 
 MESSAGE: Final = 1  # the only kind that gets an offset
 GAP: Final = 63  # written when damage was accepted: the next message has the offset in its body
+SKIP: Final = 62  # the same, written after a power cut: no message is known to have had the offsets before it
 LAST_KIND: Final = 63
 MAX_BODY_BYTES: Final = 1 << 29  # the largest MQTT packet has 2^28 bytes; the rest is room for targets
 HEAD_BYTES: Final = 11
@@ -118,9 +119,9 @@ def decode_header(data: bytes) -> tuple[int, int, int]:
     return int(number), int(base), int(salt)
 
 
-def encode_gap(next_offset: int, salt: int) -> bytes:
+def encode_gap(next_offset: int, salt: int, kind: int = GAP) -> bytes:
     body: bytes = _U64.pack(next_offset)
-    return encode_record(GAP, body, salt)
+    return encode_record(kind, body, salt)
 
 
 def decode_gap(body: bytes) -> int:

@@ -23,6 +23,8 @@ def index_path(segment: Segment) -> str:
 
 def save_index(segment: Segment) -> None:
     """Write what is known of a segment that gets no more records; a failure only costs time later."""
+    if segment.skipped:  # which an index does not tell
+        return
     marks = array("Q", segment.marks).tobytes() + array("Q", segment.positions).tobytes()
     head = _HEAD.pack(_MAGIC, segment.salt, segment.size, segment.count, segment.resume, len(segment.marks))
     data = head + marks

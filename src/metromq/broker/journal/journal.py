@@ -14,15 +14,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, final
 
-from metromq.broker.journal.codec import GAP, MESSAGE, encode_record
+from metromq.broker.journal.codec import GAP, MESSAGE, SKIP, encode_record
 from metromq.broker.journal.index import remove_index, save_index
-from metromq.broker.journal.recovery import Recovered, create_segment, recover
+from metromq.broker.journal.recovery import Recovered, create_segment, recover, skip
+from metromq.broker.journal.reservation import perhaps_given, release, reserve
 from metromq.broker.journal.segment import Segment
 from metromq.broker.journal.shelf import Shelf
 from metromq.broker.journal.snapshot import Position, sync_directory, write_snapshot
 from metromq.errors import JournalError, JournalFull
 
 LOCK_NAME: Final = "journal.lock"
+RESERVE_LATER: Final = 1024  # messages until offsets are reserved again after it failed
 ROOM_CALLS: Final = 256  # `full` asks the file system again after so many calls
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -55,6 +57,7 @@ class Journal:
         self.appended = 0  # records since open; flushed and synced count the same records
         self.flushed = 0
         self.synced = 0
+        self._reserved = self.next_offset  # offsets before it may be given out
         self._flushed_offset = self.next_offset
         self._buffer: list[bytes] = []
         self._buffered_messages: list[bytes] = []
@@ -87,8 +90,11 @@ class Journal:
                 if not found.segments:
                     found.segments.append(create_segment(directory, 1, 0))
                 elif found.segments[-1].resume >= 0:  # nothing may follow a gap in its segment
-                    last = found.segments[-1]
-                    found.segments.append(create_segment(directory, last.number + 1, last.end_offset))
+                    _continue(directory, found)
+                given = perhaps_given(directory)
+                if given > found.segments[-1].end_offset:
+                    skip(found.segments[-1], given)
+                    _continue(directory, found)
                 return cls(directory, lock_fd, found, segment_bytes, min_free_bytes)
             except BaseException:
                 os.close(lock_fd)
@@ -103,6 +109,8 @@ class Journal:
 
     def append_message(self, body: bytes) -> int:
         """Buffer a message; its offset. Nothing is promised until it was flushed (and synced)."""
+        if self.next_offset >= self._reserved:
+            self._reserve()
         record = encode_record(MESSAGE, body, self._salt)
         self._current.note(self._current.size + self._buffered_bytes)
         self._buffer.append(record)
@@ -113,9 +121,15 @@ class Journal:
         self.next_offset = offset + 1
         return offset
 
+    def _reserve(self) -> None:
+        try:
+            self._reserved = reserve(self.directory, self.next_offset)
+        except OSError:  # the disk is full, which `full` tells; soon it is tried again
+            self._reserved = self.next_offset + RESERVE_LATER
+
     def append(self, kind: int, body: bytes) -> None:
         """Buffer a control record."""
-        if kind in (MESSAGE, GAP):
+        if kind in (MESSAGE, GAP, SKIP):
             raise JournalError(f"records of kind {kind} are not control records; messages go through append_message")
         record = encode_record(kind, body, self._salt)
         self._buffer.append(record)
@@ -205,8 +219,15 @@ class Journal:
             if not self._failure:
                 self.flush()
                 self.sync()
+                self._release()
         finally:
             self.abandon()
+
+    def _release(self) -> None:
+        try:
+            release(self.directory, self.next_offset)
+        except OSError:  # then the next start leaves a few out
+            pass
 
     def abandon(self) -> None:
         """Give the directory free without writing the buffer, as the end of the process would."""
@@ -321,6 +342,11 @@ class Journal:
         with self._state_lock:
             self._snapshot_numbers = numbers
 
+    def too_much(self, keep_bytes: int, keep_seconds: float, now: float) -> bool:
+        """Whether `remove_before` would like to remove something."""
+        segments = self._shelf.segments
+        return len(segments) > 1 and (self.size_bytes > keep_bytes or segments[0].modified < now - keep_seconds)
+
     def remove_before(self, offset: int, keep_bytes: int, keep_seconds: float, now: float) -> list[str]:
         """Remove the oldest segments while all are larger than `keep_bytes` or they are older than `keep_seconds`.
 
@@ -357,6 +383,11 @@ class SnapshotJob:
 
     def run(self) -> None:
         self._journal.save_snapshot(self._position, self._state)
+
+
+def _continue(directory: Path, found: Recovered) -> None:
+    last = found.segments[-1]
+    found.segments.append(create_segment(directory, last.number + 1, last.end_offset))
 
 
 def _make_durably(directory: Path) -> None:

@@ -56,7 +56,7 @@ class JournalReader:
                 continue
             if offset != start + len(found):
                 if not found:
-                    raise OffsetsGone(str(self.directory), start, offset, "they were lost to damage that was accepted")
+                    raise self._shelf.gone(start, offset)
                 break
             found.append((offset, body))
             size += len(body)

@@ -6,7 +6,15 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from metromq.broker.journal.codec import GAP_BYTES, HEAD_BYTES, HEADER_BYTES, encode_gap, encode_header, find_record
+from metromq.broker.journal.codec import (
+    GAP_BYTES,
+    HEAD_BYTES,
+    HEADER_BYTES,
+    SKIP,
+    encode_gap,
+    encode_header,
+    find_record,
+)
 from metromq.broker.journal.index import remove_index
 from metromq.broker.journal.segment import Segment, list_segments, open_segment, segment_name
 from metromq.broker.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
@@ -78,6 +86,21 @@ def create_segment(directory: Path, number: int, base: int, gap_to: int = -1) ->
     segment.walked = len(data)
     segment.resume = gap_to
     return segment
+
+
+def skip(segment: Segment, resume: int) -> None:
+    """Leave out the offsets before `resume`: a power cut may have lost them after they were given out."""
+    remove_index(segment)
+    fd = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, encode_gap(resume, segment.salt, SKIP), segment.size)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    segment.size += GAP_BYTES
+    segment.walked = segment.size
+    segment.resume = resume
+    segment.skipped = True
 
 
 def _load_snapshot(directory: Path, found: Recovered) -> None:

@@ -10,6 +10,7 @@ from metromq.broker.journal.codec import (
     GAP,
     HEADER_BYTES,
     MESSAGE,
+    SKIP,
     decode_gap,
     decode_header,
     walk_records,
@@ -51,7 +52,8 @@ class Segment:
         self.size = HEADER_BYTES  # bytes that hold whole records
         self.count = 0  # messages up to `walked`
         self.walked = HEADER_BYTES
-        self.resume = -1  # where offsets go on after an accepted gap at the end of this segment
+        self.resume = -1  # where offsets go on after a gap at the end of this segment,
+        self.skipped = False  # which a power cut left, not damage
         self.modified = 0.0
         self.marks = [0]  # ordinals of messages whose record starts at ...
         self.positions = [HEADER_BYTES]  # ... these bytes
@@ -113,8 +115,9 @@ class Segment:
             for position, kind, body in records:
                 if kind == MESSAGE:
                     self.note(position)
-                elif kind == GAP:
+                elif kind in (GAP, SKIP):
                     self.resume = decode_gap(body)
+                    self.skipped = kind == SKIP
             self.walked = cursor.position
 
     def locate(self, ordinal: int) -> tuple[int, int]:

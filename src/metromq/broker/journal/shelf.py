@@ -9,6 +9,7 @@ from metromq.broker.journal.codec import (
     HEAD_BYTES,
     HEADER_BYTES,
     MESSAGE,
+    SKIP,
     decode_gap,
     peek_record,
     record_body,
@@ -84,10 +85,19 @@ class Shelf:
                     self._hint(segment, offset + 1, end)
                     return body
                 current += 1
+            elif head & 0xFF == SKIP:
+                segment.skipped = True
             position = end
         following = self._after(segment)
         first = following.base if following is not None else segment.end_offset
-        raise OffsetsGone(self.directory, offset, first, "they were lost to damage that was accepted")
+        raise self.gone(offset, first)
+
+    def gone(self, offset: int, first: int) -> OffsetsGone:
+        """Why there is no message from `offset` up to `first`."""
+        segment = self.segments[bisect_right(self._bases, offset) - 1]
+        if segment.skipped:
+            return OffsetsGone(self.directory, offset, first, "left out after a power cut", True)
+        return OffsetsGone(self.directory, offset, first, "they were lost to damage that was accepted")
 
     def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
         """(kind, offset or -1, body) of the message `offset` and all records after it; gaps are stepped over."""
@@ -115,8 +125,9 @@ class Shelf:
                             started = True
                             self._hint(segment, current, at + HEAD_BYTES + len(body))
                             yield MESSAGE, current - 1, body
-                    elif kind == GAP:
+                    elif kind in (GAP, SKIP):
                         current = decode_gap(body)
+                        segment.skipped = kind == SKIP
                     elif started:
                         yield kind, -1, body
             if cursor.position < segment.size:
