@@ -3,6 +3,7 @@
 import pytest
 
 from metromq.protocol.session.access import Access, Decision, Later, Peer
+from metromq.protocol.session.city import Federation
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.settings import Settings
@@ -225,6 +226,29 @@ def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
     assert question.abandonments == [True]
     world.answer(Decision(0))
     assert not world.hub.sessions
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_late_yes_and_then_the_session_is_looked_for_elsewhere(at_once: bool) -> None:
+    class Elsewhere(Federation):
+        def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+            if at_once:
+                outlet.proceed()
+            return True
+
+    world = SlowWorld()
+    world.hub.federate(Elsewhere())
+    client = world.asking()
+    client.feed(encode(Pingreq(), MQTT5))
+    client.feed(encode(Pingreq(), MQTT5)[:1])
+    world.answer(Decision(0))
+    if not at_once:
+        assert not client.take()
+        client.connection.proceed()
+        world.settle()
+    assert [type(packet) for packet in client.take()] == [Connack, Pingresp]
+    client.feed(encode(Pingreq(), MQTT5)[1:])
+    client.one(Pingresp)
 
 
 def test_a_stray_proceed_lets_nobody_in() -> None:
