@@ -26,7 +26,9 @@ def test_create_change_delete(tmp_path: Path) -> None:
     assert users.check("alice", b"three")
     assert not users.check("alice", b"one")
     assert users.check("bob", b"two")
-    assert [users.users[name].iterations for name in ("alice", "bob")] == [5000, 0]
+    assert [users.users[name].cost for name in ("alice", "bob")] == [5000, 0]
+    assert passwd("-b", file, "bob", "secret", "-H", "argon2id").exit_code == 0
+    assert load_passwords(file).check("bob", b"secret")
     assert passwd("-D", file, "alice").exit_code == 0
     assert list(load_passwords(file).users) == ["bob"]
     assert passwd("-c", "-b", file, "carol", "four").exit_code == 0

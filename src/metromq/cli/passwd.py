@@ -20,7 +20,7 @@ Examples:
   metromq passwd -U passwords                 hashes a file of user:password lines
   metromq passwd -c -H scram-sha-256 scram alice   a store for SCRAM-SHA-256
 """
-HASHES = ["sha512-pbkdf2", "sha512", "scram-sha-256"]
+HASHES = ["sha512-pbkdf2", "sha512", "argon2id", "scram-sha-256"]
 
 
 @click.command("passwd", epilog=EPILOG)
@@ -74,6 +74,8 @@ def hashed(password: str, kind: str, iterations: int | None) -> str:
         if rounds < LEAST_ITERATIONS:
             raise UsageError(f"SCRAM takes at least {LEAST_ITERATIONS} iterations (RFC 7677)")
         return str(scram.derive_keys(password, secrets.token_bytes(scram.SALT_BYTES), rounds))
+    if kind == "argon2id":
+        return str(passwords.hash_argon2(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), iterations or 1))
     rounds = 0 if kind == "sha512" else iterations or passwords.DEFAULT_ITERATIONS
     return str(passwords.hash_password(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), rounds))
 

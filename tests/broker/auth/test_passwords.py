@@ -1,10 +1,14 @@
 """Mosquitto's password file: known hashes, every kind of wrong line, and no hint about who exists."""
 
+import sys
+
 import pytest
 
 from metromq.broker.auth.passwords import (
     PasswordFile,
+    PasswordHash,
     check_username,
+    hash_argon2,
     hash_password,
     parse_hash,
     parse_passwords,
@@ -49,6 +53,52 @@ def test_a_hash_survives_its_text(iterations: int) -> None:
     assert not read.fits(b"pass")
 
 
+# From the tests of the reference implementation: the password is "password".
+ARGON2 = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
+
+
+def test_argon2_as_newer_versions_of_mosquitto_write_it() -> None:
+    file = parse_passwords(f"new:{ARGON2}\nold:{hash_password(b'x', b'salt')}", "pw")
+    assert file.is_slow
+    assert file.check("new", b"password")
+    assert file.check("old", b"x")
+    for username, password in (("new", b"Password"), ("new", None), ("old", b"password"), ("nobody", b"password")):
+        assert not file.check(username, password)
+    made = hash_argon2(b"secret", b"0123456789ab")
+    assert str(made).startswith("$argon2id$v=19$m=47104,t=1,p=1$")
+    assert parse_hash(str(made)) == made
+    assert made.fits(b"secret")
+
+
+@pytest.mark.parametrize(
+    ("iterations", "is_slow"), [(0, False), (101, False), (5_000, False), (5_001, True), (1_000_000, True)]
+)
+def test_what_takes_long_says_so(iterations: int, is_slow: bool) -> None:
+    quick = hash_password(b"x", b"salt", 101)
+    assert PasswordFile({"a": quick, "b": PasswordHash(iterations, b"salt", bytes(64))}).is_slow is is_slow
+
+
+@pytest.mark.parametrize(
+    ("stored", "problem"),
+    [
+        ("$argon2id$v=19$m=65536,t=2$c29tZXNhbHQ$CTFh", "is not whole"),
+        (ARGON2.replace("argon2id", "argon2i"), "only argon2id"),
+        (ARGON2.replace("m=65536", "m=99999999"), "KiB of memory"),
+    ],
+)
+def test_argon2_that_cannot_be_used(stored: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_hash(stored)
+
+
+def test_without_its_library_argon2_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "argon2", None)
+    with pytest.raises(ValueError, match=r"pip install 'metromq\[argon2\]'"):
+        parse_hash(ARGON2)
+    with pytest.raises(UsageError, match=r"pip install 'metromq\[argon2\]'"):
+        hash_argon2(b"x", b"0123456789ab")
+
+
 def test_every_wrong_line_is_told() -> None:
     digest = "A" * 86 + "=="
     text = "\n".join(
@@ -73,8 +123,8 @@ def test_every_wrong_line_is_told() -> None:
         "line 4: user x: the iterations '0'",
         "line 5: user y: the salt or hash is not base64",
         "line 6: user z: the hash has 5 bytes instead of 64",
-        "line 7: user v: argon2 hashes are not supported",
-        "line 8: user w: the hash is neither",
+        "line 7: user v: the argon2 hash is not whole",
+        "line 8: user w: the hash is none of",
         "line 9: user good was there before",
     ):
         assert part in said

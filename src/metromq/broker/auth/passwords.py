@@ -1,4 +1,4 @@
-"""Mosquitto's password file: `user:$7$iterations$salt$hash` (PBKDF2) and `user:$6$salt$hash` (salted SHA-512)."""
+"""Mosquitto's password file: `user:hash` with `$7$...` (PBKDF2), `$6$...` (salted SHA-512) and `$argon2id$...`."""
 
 import base64
 import binascii
@@ -13,6 +13,9 @@ from metromq.errors import ConfigError, UsageError
 # Mosquitto's own default is 101; ten times that still costs less than a millisecond of the event loop per CONNECT.
 DEFAULT_ITERATIONS = 1_000
 MOST_ITERATIONS = 10_000_000
+SLOW_ITERATIONS = 5_000  # some milliseconds
+ARGON2_MEMORY_KIB = 47_104
+MOST_MEMORY_KIB = 1 << 20
 SALT_BYTES = 12
 HASH_BYTES = 64
 
@@ -25,6 +28,16 @@ class PasswordHash:
     salt: bytes
     digest: bytes
 
+    @property
+    def cost(self) -> int:
+        """Which of two hashes takes longer to check."""
+        return self.iterations
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a check would hold up an event loop."""
+        return self.iterations > SLOW_ITERATIONS
+
     def fits(self, password: bytes) -> bool:
         return hmac.compare_digest(_digest(password, self.salt, self.iterations), self.digest)
 
@@ -32,6 +45,38 @@ class PasswordHash:
         salt = base64.b64encode(self.salt).decode()
         digest = base64.b64encode(self.digest).decode()
         return f"$7${self.iterations}${salt}${digest}" if self.iterations else f"$6${salt}${digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Argon2Hash:
+    """The default of newer versions of Mosquitto; a check takes tens of milliseconds and of megabytes."""
+
+    encoded: str  # with its parameters, as the reference implementation writes it
+    memory_kib: int
+    passes: int
+
+    @property
+    def cost(self) -> int:
+        return MOST_ITERATIONS + self.memory_kib * self.passes  # more than any other
+
+    @property
+    def is_slow(self) -> bool:
+        return True
+
+    def fits(self, password: bytes) -> bool:
+        from argon2 import low_level
+        from argon2.exceptions import VerificationError
+
+        try:
+            return low_level.verify_secret(self.encoded.encode(), password, low_level.Type.ID)
+        except VerificationError:
+            return False
+
+    def __str__(self) -> str:
+        return self.encoded
+
+
+StoredHash = PasswordHash | Argon2Hash
 
 
 def hash_password(password: bytes, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> PasswordHash:
@@ -42,11 +87,12 @@ def hash_password(password: bytes, salt: bytes, iterations: int = DEFAULT_ITERAT
 class PasswordFile:
     """The users of one password file, for checking CONNECT packets."""
 
-    def __init__(self, users: Mapping[str, PasswordHash]) -> None:
+    def __init__(self, users: Mapping[str, StoredHash]) -> None:
         self.users = dict(users)
         # An unknown user costs as much time as a known one, so that answers do not tell which users exist.
-        iterations = max((user.iterations for user in self.users.values()), default=DEFAULT_ITERATIONS)
-        self._nobody = PasswordHash(iterations, bytes(SALT_BYTES), bytes(HASH_BYTES))
+        nobody = PasswordHash(DEFAULT_ITERATIONS, bytes(SALT_BYTES), bytes(HASH_BYTES))
+        self._nobody = max(self.users.values(), key=lambda user: user.cost, default=nobody)
+        self.is_slow = self._nobody.is_slow  # then `check` belongs into a thread
 
     def check(self, username: str, password: bytes | None) -> bool:
         user = self.users.get(username)
@@ -56,7 +102,7 @@ class PasswordFile:
 
 def parse_passwords(text: str, file: str) -> PasswordFile:
     """The users in `text`; every wrong line is told in one error, with its number."""
-    users: dict[str, PasswordHash] = {}
+    users: dict[str, StoredHash] = {}
     problems: list[str] = []
     for number, username, stored in password_lines(text):
         if username is None:
@@ -82,7 +128,7 @@ def password_lines(text: str) -> Iterator[tuple[int, str | None, str]]:
             yield number, username if colon else None, stored
 
 
-def parse_hash(stored: str) -> PasswordHash:
+def parse_hash(stored: str) -> StoredHash:
     """Raises ValueError that says what to do about a hash that cannot be used."""
     parts = stored.split("$")
     if len(parts) == 5 and parts[:2] == ["", "7"]:
@@ -92,10 +138,42 @@ def parse_hash(stored: str) -> PasswordHash:
     if len(parts) == 4 and parts[:2] == ["", "6"]:
         return _parse_salt(0, parts[2], parts[3])
     if stored.startswith("$argon2"):
-        raise ValueError("argon2 hashes are not supported; set the password again with metromq passwd")
+        return _parse_argon2(stored)
     if stored.startswith("$"):
-        raise ValueError("the hash is neither $7$iterations$salt$hash nor $6$salt$hash; set the password again")
+        raise ValueError(
+            "the hash is none of $7$iterations$salt$hash, $6$salt$hash and $argon2id$...; set the password again"
+        )
     raise ValueError("the password is not hashed; convert the file with metromq passwd -U FILE")
+
+
+def _parse_argon2(stored: str) -> Argon2Hash:
+    try:
+        import argon2
+    except ImportError:
+        raise ValueError(
+            "argon2 hashes need a library: pip install 'metromq[argon2]'; or set the password again with metromq passwd"
+        ) from None
+    try:
+        found = argon2.extract_parameters(stored)
+        if found.salt_len < 8 or found.hash_len < 16:
+            raise argon2.exceptions.InvalidHashError
+    except argon2.exceptions.InvalidHashError:
+        raise ValueError("the argon2 hash is not whole; set the password again") from None
+    if found.type is not argon2.Type.ID:
+        raise ValueError("of the argon2 hashes only argon2id is known here; set the password again")
+    if found.memory_cost > MOST_MEMORY_KIB:
+        raise ValueError(f"the argon2 hash asks for more than {MOST_MEMORY_KIB} KiB of memory for every check")
+    return Argon2Hash(stored, found.memory_cost, found.time_cost)
+
+
+def hash_argon2(password: bytes, salt: bytes, passes: int = 1) -> Argon2Hash:
+    """With the parameters of mosquitto_passwd."""
+    try:
+        from argon2 import low_level
+    except ImportError:
+        raise UsageError("argon2 hashes need a library: pip install 'metromq[argon2]'") from None
+    encoded = low_level.hash_secret(password, salt, passes, ARGON2_MEMORY_KIB, 1, HASH_BYTES, low_level.Type.ID)
+    return Argon2Hash(encoded.decode(), ARGON2_MEMORY_KIB, passes)
 
 
 def load_passwords(file: Path) -> PasswordFile:
