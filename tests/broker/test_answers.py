@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -18,10 +20,13 @@ from metromq.broker.auth import (
     ScramServer,
     ScramStore,
 )
+from metromq.broker.auth.passwords import hash_argon2
 from metromq.broker.auth.scram import derive_keys
 from metromq.client import Client
 from metromq.client.scram import ScramClient
+from metromq.config import Auth as AuthConfig
 from metromq.config import Config, Listener
+from metromq.errors import ConnectRefused
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,
@@ -159,7 +164,8 @@ def test_an_exchange_and_its_repetition(kind: Kind) -> None:
         async def connect(self, request: Credentials) -> Decision:
             await asyncio.sleep(0)
             self.asked += 1
-            return self.files.connect(request)
+            decision = self.files.connect(request)
+            return await decision if isinstance(decision, Awaitable) else decision
 
         async def auth(self, state: object, data: bytes) -> Decision:
             await asyncio.sleep(0)
@@ -338,5 +344,25 @@ def test_an_authenticator_that_does_not_let_go() -> None:
             while broker.access.answers.awaited:
                 await asyncio.sleep(0.01)
             assert not broker.hub.sessions
+
+    play(story())
+
+
+def test_a_password_file_of_a_newer_mosquitto(tmp_path: Path) -> None:
+    """Its hashes take so long that they are checked in a thread."""
+    file = tmp_path / "passwords"
+    file.write_text(f"ann:{hash_argon2(b'secret', b'0123456789ab')}\n")
+
+    async def story() -> None:
+        config = replace(_config(), auth=AuthConfig(password_file=file))
+        async with Broker(config) as broker:
+            async with Client("127.0.0.1", broker.port, username="ann", password="secret") as client:
+                await client.publish("t", b"x", qos=1)
+                assert {session.username for session in broker.hub.sessions.values()} == {"ann"}
+            for username in ("ann", "nobody"):
+                with pytest.raises(ConnectRefused) as refused:
+                    async with Client("127.0.0.1", broker.port, username=username, password="wrong"):
+                        pass
+                assert refused.value.reason_code == reasons.BAD_USER_NAME_OR_PASSWORD
 
     play(story())

@@ -1,5 +1,7 @@
 """The authenticator's decisions: certificates, passwords, the anonymous rule, SCRAM exchanges."""
 
+import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,9 @@ from metromq.errors import ConfigError
 PASSWORDS = PasswordFile({"alice": hash_password(b"secret", b"salt", 10)})
 
 
-def reason(decision: Decision) -> int | str | None:
+def reason(decision: Decision | Awaitable[Decision]) -> int | str | None:
     """The reason code of a refusal or the name of who was let in."""
-    assert not isinstance(decision, Continue)
+    assert isinstance(decision, Accept | Refuse)
     return decision.reason_code if isinstance(decision, Refuse) else decision.username
 
 
@@ -100,3 +102,17 @@ def test_files_of_the_configuration(tmp_path: Path) -> None:
     passwords.write_text("alice:secret\n")
     with pytest.raises(ConfigError, match=r"pw: line 1: user alice: the password is not hashed"):
         load_authenticator(Auth(password_file=passwords))
+
+
+def test_what_takes_long_is_checked_in_a_thread() -> None:
+    stored = {"quick": hash_password(b"1", b"salt", 10), "slow": hash_password(b"2", b"salt", 5_001)}
+    authenticator = FileAuthenticator(PasswordFile(stored))
+
+    async def answer(username: str, password: bytes) -> int | str | None:
+        decision = authenticator.connect(Credentials("c", username, password))
+        assert isinstance(decision, Awaitable)  # for everybody alike, so that nobody learns who has which hash
+        return reason(await decision)
+
+    assert asyncio.run(answer("slow", b"2")) == "slow"
+    assert asyncio.run(answer("quick", b"1")) == "quick"
+    assert asyncio.run(answer("slow", b"1")) == asyncio.run(answer("nobody", b"1")) == 0x86

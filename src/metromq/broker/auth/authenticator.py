@@ -1,8 +1,11 @@
 """The pluggable question "who is this?": CONNECT credentials and AUTH exchanges in, a decision out."""
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from metromq.broker.auth.passwords import PasswordFile, load_passwords
@@ -11,6 +14,8 @@ from metromq.client.scram import METHOD as SCRAM
 from metromq.client.scram import ScramError
 from metromq.config import Auth
 from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
+
+SLOW_CHECKS = 2  # at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class FileAuthenticator:
         self._scram = scram
         self._nonce = nonce
 
-    def connect(self, request: Credentials) -> Decision:
+    def connect(self, request: Credentials) -> Decision | Awaitable[Decision]:
         if request.method is not None:
             return self._exchange(request)
         if request.identity is not None:
@@ -112,9 +117,9 @@ class FileAuthenticator:
             if request.allow_anonymous:
                 return Accept(request.username)
             return Refuse(BAD_USER_NAME_OR_PASSWORD, "no users are configured here")
-        if self._passwords.check(request.username, request.password):
-            return Accept(request.username)
-        return Refuse(BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
+        if self._passwords.is_slow:
+            return _check_slowly(self._passwords, request.username, request.password)
+        return _checked(request.username, self._passwords.check(request.username, request.password))
 
     def auth(self, state: object, data: bytes) -> Decision:
         assert isinstance(state, Challenge)
@@ -132,6 +137,21 @@ class FileAuthenticator:
         except ScramError as error:
             return Refuse(NOT_AUTHORIZED, str(error))
         return Continue(answer, challenge)
+
+
+async def _check_slowly(passwords: PasswordFile, username: str, password: bytes | None) -> Decision:
+    """In a thread; few at a time, since each may take tens of megabytes."""
+    fits = await asyncio.get_running_loop().run_in_executor(_checkers(), passwords.check, username, password)
+    return _checked(username, fits)
+
+
+def _checked(username: str, fits: bool) -> Decision:
+    return Accept(username) if fits else Refuse(BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
+
+
+@cache
+def _checkers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(SLOW_CHECKS, "passwords")
 
 
 def load_authenticator(auth: Auth) -> FileAuthenticator:
