@@ -55,8 +55,11 @@ def _stream(version: int, seed: int) -> list[bytes]:
             packets.append(encode(Publish(topic, payload, 0, retain, properties=properties), version))
         if chosen.random() < 0.3:
             packets.append(encode(Pingreq(), version))
-        if chosen.random() < 0.3:
-            packets.append(encode(Publish("b", b"q", 1, packet_id=chosen.randint(1, 9)), version))
+        if chosen.random() < 0.5:
+            topic = chosen.choice(["b", "b/x", "nobody", "ä/ö"])
+            for _ in range(chosen.choice([1, 2, 7])):
+                payload = bytes([chosen.randint(0, 255)]) * chosen.choice([1, 1, 1, 40])
+                packets.append(encode(Publish(topic, payload, 1, packet_id=chosen.randint(1, 9)), version))
     return packets
 
 

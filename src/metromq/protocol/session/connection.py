@@ -172,14 +172,18 @@ class Connection(Incoming):
                     if forwarded:
                         position = forwarded
                         continue
-                elif (first == 0x32 and self._publish_known(data, start, stop)) or (
-                    first == 0x40 and length == 2 and self._confirmed(data, start)
-                ):
-                    position = stop
-                    self._note_slow()
-                    if self.closing:
-                        return
-                    continue
+                elif first == 0x32 or (first == 0x40 and length == 2):
+                    taken = (
+                        self._publish_run(data, position, start, stop, end)
+                        if first == 0x32
+                        else self._confirmed_run(data, position, end)
+                    )
+                    if taken:
+                        position = taken
+                        self._note_slow()
+                        if self.closing:
+                            return
+                        continue
             self.hub.counters.packets_received += 1
             self._packet(first, data[start:stop])
             if self.closing:

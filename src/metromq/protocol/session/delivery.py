@@ -11,6 +11,7 @@ from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Sessio
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.encode import encode_ack, encode_publish
 from metromq.protocol.wire.packets import MQTT5, PUBREL
+from metromq.protocol.wire.values import BYTES
 
 ENTRY_BYTES = 200  # what an entry costs beside its payload, for the queue's byte limit
 
@@ -93,7 +94,7 @@ class Delivery:
         session.queue.append(Entry(message.offset, flags, identifiers, session.next_packet_id(), message, note))
         session.queued_bytes += cost
 
-    def deliver_now(self, session: Session, message: Message) -> None:
+    def deliver_now(self, session: Session, message: Message, head: bytes) -> None:
         """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
         outlet = session.outlet
         if (
@@ -107,8 +108,17 @@ class Delivery:
             and packet_id_of(session.sequence + 1) not in session.inflight
         ):
             entry = Entry(-1, 1, (), session.next_packet_id(), message)
-            if self.send(outlet, message, entry):
-                session.inflight[entry.packet_id] = entry
+            packet_id = entry.packet_id
+            size = len(head) + 2 + len(message.payload)
+            if head and outlet.version != MQTT5 and size <= outlet.max_packet_bytes and self.census is None:
+                entry.state = SENT
+                entry.dup = True
+                self.counters.messages_sent += 1
+                self.counters.publish_bytes_sent += len(message.payload)
+                outlet.write(b"".join([head, BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], message.payload]))
+                session.inflight[packet_id] = entry
+            elif self.send(outlet, message, entry):
+                session.inflight[packet_id] = entry
         elif self.accepts(session, message):
             self.enqueue(session, message, 1, ())
             self.pump(session)

@@ -96,14 +96,16 @@ class Incoming(Handshake):
             if publish.qos:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
-    def _publish_known(self, data: bytes, start: int, stop: int) -> bool:
-        """The short way of QoS 1 on a topic whose route is known; False: nothing was done, it takes the long way."""
+    def _publish_run(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
+        """The short way of QoS 1: packets of one size on a topic whose route is known, from `position` on.
+
+        Returns where they end; 0: nothing was done, the first takes the long way.
+        """
         body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
         newer = self.version == MQTT5
-        if body > stop or data[start + 2] == 0x24 or (newer and (body == stop or data[body])):
-            return False
+        if body > stop or data[start + 2] == 0x24 or (newer and body == stop):
+            return 0
         topic = data[start + 2 : body - 2]
-        packet_id = (data[body - 2] << 8) | data[body - 1]
         hub = self.hub
         settings = hub.settings
         route = hub.routes.cache.get(topic)
@@ -112,24 +114,43 @@ class Incoming(Handshake):
             route is None
             or not route.plain
             or session is None
-            or packet_id == 0
             or settings.max_qos == 0
-            or (newer and self.unacknowledged >= settings.receive_maximum)
             or (self.restricted and not self._allowed(topic))
             or (hub.log is not None and hub.log.full())
         ):
-            return False
-        message = Message(route.topic, data[body + 1 if newer else body : stop], 1)
-        message.time_us = hub.wall_us
-        message.publisher = session.client_id
+            return 0
+        size = stop - position
+        head = data[position : body - 2]
+        length = len(head)
+        at = position
+        acks: list[bytes] = []
+        while True:
+            place = at + length
+            packet_id = (data[place] << 8) | data[place + 1]
+            if packet_id == 0 or (newer and (data[place + 2] or self.unacknowledged >= settings.receive_maximum)):
+                break
+            message = Message(route.topic, data[place + 3 if newer else place + 2 : at + size], 1)
+            message.time_us = hub.wall_us
+            message.publisher = session.client_id
+            receivers = hub.publish_known(route, message, session, b"" if newer else head)
+            if hub.log is None and (receivers or not newer):
+                acks.append(encode_ack(PUBACK, packet_id, 0, self.version))
+            else:
+                self.unacknowledged += 1
+                self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
+            at += size
+            if at + size > end or data[at : at + length] != head or self.closing:
+                break
+        if acks:
+            self.write(acks[0] if len(acks) == 1 else b"".join(acks))
+        if at == position:
+            return 0
+        count = (at - position) // size
         counters = hub.counters
-        counters.packets_received += 1
-        counters.messages_received += 1
-        counters.publish_bytes_received += len(message.payload)
-        self.unacknowledged += 1
-        receivers = hub.publish_known(route, message, session)
-        self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
-        return True
+        counters.packets_received += count
+        counters.messages_received += count
+        counters.publish_bytes_received += count * (size - length - (3 if newer else 2))
+        return at
 
     def _topic(self, publish: Publish) -> str:
         """The topic name, through its alias where there is one [MQTT-3.3.2-7..12]."""
@@ -242,16 +263,30 @@ class Incoming(Handshake):
         else:
             self._released(session, ack.packet_id)
 
-    def _confirmed(self, data: bytes, start: int) -> bool:
-        """The short way of a PUBACK for a message of QoS 1 that is under way; False: it takes the long way."""
-        packet_id = (data[start] << 8) | data[start + 1]
+    def _confirmed_run(self, data: bytes, position: int, end: int) -> int:
+        """The short way of PUBACKs for messages of QoS 1 that are under way; where they end, 0: there is none."""
         session = self.session
-        entry = None if session is None else session.inflight.get(packet_id)
-        if session is None or entry is None or entry.flags & 3 != 1:
-            return False
-        self.hub.counters.packets_received += 1
-        self.hub.acknowledged(session, packet_id)
-        return True
+        if session is None:
+            return 0
+        inflight = session.inflight
+        durable = session.durable
+        at = position
+        while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
+            packet_id = (data[at + 2] << 8) | data[at + 3]
+            entry = inflight.get(packet_id)
+            if entry is None or entry.flags & 3 != 1:
+                break
+            if durable:
+                self.hub.acknowledged(session, packet_id)
+            else:
+                del inflight[packet_id]
+            at += 4
+        if at == position:
+            return 0
+        self.hub.counters.packets_received += (at - position) >> 2
+        if not durable:
+            self.hub.pump(session)
+        return at
 
     def _released(self, session: Session, packet_id: int) -> None:
         """PUBREL: the identifier is free again; PUBCOMP waits until the journal knows [MQTT-4.3.3-11]."""

@@ -169,8 +169,11 @@ class Publishing(Commitment):
             return self._publish0(route, message, publisher, with_plain)
         return self._publish12(route, message, publisher, packet_id, with_plain)
 
-    def publish_known(self, route: Route, message: Message, publisher: Session) -> int:
-        """A QoS 1 message on a plain route; without journal and peers it goes at once to whoever waits for nothing."""
+    def publish_known(self, route: Route, message: Message, publisher: Session, head: bytes) -> int:
+        """A QoS 1 message on a plain route; without journal and peers it goes at once to whoever waits for nothing.
+
+        `head` is its packet up to the packet identifier, as MQTT 3.1.1; empty: it came as MQTT 5.
+        """
         census = self.census
         if census is not None:
             census.of(message.topic).published(message.publisher, 1, len(message.payload))
@@ -180,7 +183,7 @@ class Publishing(Commitment):
             if target.qos == 0:
                 self._send0(target, message)
             else:
-                self.deliver_now(target.session, message)
+                self.deliver_now(target.session, message, head)
         count = len(route.targets)
         if census is not None:
             census.of(message.topic).delivered(count, 0, 1, len(message.payload))
