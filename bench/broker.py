@@ -57,8 +57,9 @@ def _take_turns(
         lost = [0] * len(peers)
         pids = [broker.pid for broker in brokers]
         shares: list[list[Shares]] = [[] for _ in peers]
-        for _ in range(max(1, ceil(seconds / scenario.slice_s))):
-            for number, take in enumerate(probes):
+        for turn in range(max(1, ceil(seconds / scenario.slice_s))):
+            for number in range(len(peers)) if turn % 2 == 0 else reversed(range(len(peers))):  # neighbours alternate
+                take = probes[number]
                 watch = Watch(pids[number], pids[:number] + pids[number + 1 :])
                 found, missing = take(min(scenario.slice_s, seconds))
                 shares[number].append(watch.stop())
