@@ -9,6 +9,7 @@ from metromq.protocol.session.handshake import RESERVED, Handshake
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer
+from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import RELEASED, Session
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode, encode_ack
@@ -105,29 +106,21 @@ class Incoming(Handshake):
         newer = self.version == MQTT5
         if body > stop or data[start + 2] == 0x24 or (newer and body == stop):
             return 0
-        topic = data[start + 2 : body - 2]
-        hub = self.hub
-        settings = hub.settings
-        route = hub.routes.cache.get(topic)
         session = self.session
-        if (
-            route is None
-            or not route.plain
-            or session is None
-            or settings.max_qos == 0
-            or (self.restricted and not self._allowed(topic))
-            or (hub.log is not None and hub.log.full())
-        ):
+        route = self._known_route(data[start + 2 : body - 2])
+        if route is None or session is None:
             return 0
+        hub = self.hub
         size = stop - position
         head = data[position : body - 2]
         length = len(head)
+        most = hub.settings.receive_maximum
         at = position
         acks: list[bytes] = []
         while True:
             place = at + length
             packet_id = (data[place] << 8) | data[place + 1]
-            if packet_id == 0 or (newer and (data[place + 2] or self.unacknowledged >= settings.receive_maximum)):
+            if packet_id == 0 or (newer and (data[place + 2] or self.unacknowledged >= most)):
                 break
             message = Message(route.topic, data[place + 3 if newer else place + 2 : at + size], 1)
             message.time_us = hub.wall_us
@@ -143,14 +136,26 @@ class Incoming(Handshake):
                 break
         if acks:
             self.write(acks[0] if len(acks) == 1 else b"".join(acks))
-        if at == position:
-            return 0
         count = (at - position) // size
         counters = hub.counters
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += count * (size - length - (3 if newer else 2))
-        return at
+        return at if count else 0
+
+    def _known_route(self, topic: bytes) -> Route | None:
+        """The route of a topic to which this client may publish at QoS 1 without more questions."""
+        hub = self.hub
+        route = hub.routes.cache.get(topic)
+        if (
+            route is None
+            or not route.plain
+            or hub.settings.max_qos == 0
+            or (self.restricted and not self._allowed(topic))
+            or (hub.log is not None and hub.log.full())
+        ):
+            return None
+        return route
 
     def _topic(self, publish: Publish) -> str:
         """The topic name, through its alias where there is one [MQTT-3.3.2-7..12]."""
