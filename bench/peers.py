@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bench.machine import CORES
+from metromq.control.places import hold_port
 from metromq.errors import UsageError
 
 BUILD = Path(__file__).parent.parent / "build"
@@ -117,8 +118,7 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with hold_port("127.0.0.1") as probe:
         port: int = probe.getsockname()[1]
         return port
 

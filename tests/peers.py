@@ -18,6 +18,7 @@ import pytest
 
 from metromq.broker import Broker
 from metromq.config import Config
+from metromq.control.places import hold_port
 
 T = TypeVar("T")
 
@@ -110,9 +111,7 @@ def metromq(config: Config) -> Iterator[Server]:
 
 def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        sockets = [stack.enter_context(hold_port("127.0.0.1")) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]
 
 

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from metromq.broker.journal import JournalReader
 from metromq.client import Client
+from metromq.control.places import hold_port
 from metromq.errors import MetroError
 from metromq.pipeline.lake import Lake
 from metromq.protocol.session.records import decode_message
@@ -66,8 +66,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lake = folder / "lake"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+        with hold_port("127.0.0.1") as free:
             self.port: int = free.getsockname()[1]
         self._started = 0
         self.programs: list[Program] = []

@@ -5,9 +5,11 @@ when the broker is ready and removed when it stops; after a crash it stays, and 
 """
 
 import dataclasses
+import errno
 import fcntl
 import json
 import os
+import random
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,6 +27,8 @@ BROKER_FILE = "broker.json"
 LOG_FILE = "broker.log"
 LOCK_FILE = "up.lock"
 ADDRESSES = ("listen", "link_listen")
+LOWEST_PORT = 10_000  # of those that are chosen
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,36 @@ def _with_address(broker: BrokerSpec, name: str, address: str) -> BrokerSpec:
 def _held(stack: ExitStack, name: str, address: str) -> str:
     """The address with a port that nobody else gets before the stack is left."""
     host, _ = split_address(address)
-    held = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     try:
-        held.bind((host, 0))
+        held = stack.enter_context(hold_port(host))
     except OSError as error:
         raise ConfigError(f"broker {name}", f"cannot use {host}: {error.strerror}") from error
     return f"{f'[{host}]' if ':' in host else host}:{held.getsockname()[1]}"
+
+
+def hold_port(host: str) -> socket.socket:
+    """A socket on a port that the system gives to no outgoing connection: it stays free until a broker needs it."""
+    for port in _candidates():
+        held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            held.bind((host, port))
+            return held
+        except OSError as error:
+            held.close()
+            if error.errno != errno.EADDRINUSE or port == 0:
+                raise
+    raise AssertionError("the last candidate is any port")
+
+
+def _candidates() -> Iterator[int]:
+    try:
+        outgoing = int(_OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        outgoing = 0
+    lowest = max(LOWEST_PORT, outgoing - 16384)
+    for _ in range(100 if outgoing > lowest else 0):
+        yield random.randrange(lowest, outgoing)
+    yield 0
 
 
 def is_free(host: str, port: int) -> bool:
