@@ -2,6 +2,8 @@
 
 import ast
 import os
+import sys
+import tomllib
 from pathlib import Path
 
 import metromq
@@ -36,3 +38,18 @@ def test_broker_and_lab_do_not_know_each_other() -> None:
     for room, other in (("broker", "metromq.lab"), ("lab", "metromq.broker")):
         for path in (ROOT / room).rglob("*.py"):
             assert f"from {other}" not in path.read_text(), path
+
+
+def test_the_build_can_do_without_what_is_optional() -> None:
+    """A package is compiled, and so type-checked, where no extra is installed."""
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    known = {requirement.split(">")[0].replace("-", "_") for requirement in project["build-system"]["requires"]}
+    known |= {"mypy_extensions", "metromq", *sys.stdlib_module_names}
+    for override in project["tool"]["mypy"]["overrides"]:
+        if override.get("ignore_missing_imports"):
+            known |= {name.removesuffix(".*") for name in override["module"]}
+    for path in (ROOT / "broker").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert {name.split(".")[0] for name in names} <= known, path

@@ -68,7 +68,7 @@ class Argon2Hash:
         from argon2.exceptions import VerificationError
 
         try:
-            return low_level.verify_secret(self.encoded.encode(), password, low_level.Type.ID)
+            return bool(low_level.verify_secret(self.encoded.encode(), password, low_level.Type.ID))
         except VerificationError:
             return False
 

@@ -1,6 +1,7 @@
 """The broker's durable log: appended on the event loop, written once per turn, synced from a thread, read by offset.
 
-Only MESSAGE records are numbered; their offsets are dense and never given twice. What happens when the disk is full:
+Only MESSAGE records are numbered; their offsets are dense but for gaps that damage or a power
+cut left, and never given twice. What happens when the disk is full:
 `flush` keeps every record that reached the file whole, takes back the offsets of the messages that did not, keeps
 control records for the next `flush` (the state they describe has changed already) and raises JournalFull, which names
 the first message to refuse. The file is never left torn.
