@@ -306,8 +306,7 @@ class Delivery:
     def abandon(self, session: Session, entry: Entry) -> None:
         """Someone else takes care of this message."""
         session.inflight.pop(entry.packet_id, None)
-        if entry in session.queue:
-            session.queue.remove(entry)
+        if session.queue.remove(entry):
             session.queued_bytes -= len(self.load(entry).payload) + ENTRY_BYTES
         if session.durable:
             self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))

@@ -115,8 +115,13 @@ class EntryQueue:
             self.clear()
         return entry
 
-    def remove(self, entry: Entry) -> None:
-        del self._items[self._items.index(entry, self._head)]
+    def remove(self, entry: Entry) -> bool:
+        """Takes the entry out; False: it is not here. `in` and `__contains__` are of no use: compiled they differ."""
+        for place in range(self._head, len(self._items)):
+            if self._items[place] is entry:
+                del self._items[place]
+                return True
+        return False
 
     def last(self) -> Entry:
         return self._items[-1]
