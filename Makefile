@@ -5,12 +5,15 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc
 
-.PHONY: city test debian style types unit compiled bench chaos clean
+# Tests of the rooms without I/O and of what they meet in one process.
+FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py)
+
+.PHONY: city test debian style types plain compiled bench chaos clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
 
-test: debian style types unit compiled
+test: debian style types plain compiled
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +24,7 @@ $(VENV)/.city: $(VENV)/bin/pip pyproject.toml setup.py $(shell find src -name '*
 	$(BIN)/pip install --quiet .
 	touch $@
 
-# The tests run on the plain sources; `make compiled` runs them again on the compiled ones.
+# Everything is tested as users run it, compiled; what needs no processes is tested on the plain sources too.
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
 	METROMQ_PURE=1 $(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
@@ -37,24 +40,23 @@ style: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
-	PYTHONPATH=src $(BIN)/pytest
+plain: $(VENV)/.dev
+	PYTHONPATH=src $(BIN)/pytest $(FAST)
 
 $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name '*.toml')
 	rm -rf $(COMPILED) build/lib* build/temp*
 	$(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
 	touch $@
 
-# What the compiled modules serve, once more.
 compiled: $(COMPILED)/.built
-	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest tests/protocol tests/spec tests/broker tests/clients tests/client tests/test_build.py
+	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
 
 # Five minutes of kills, freezes and cut links; the tests have a shorter one.
-chaos: $(VENV)/.dev
-	PYTHONPATH=src $(BIN)/python -m tests.chaos --seconds 300
+chaos: $(COMPILED)/.built
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.chaos --seconds 300
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

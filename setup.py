@@ -10,12 +10,12 @@ from setuptools import setup
 # Everything that a message passes on its way through a broker; the rest stays plain Python.
 HOT_MODULES: list[str] = [
     *(str(path) for path in sorted(Path("src/metromq/protocol").rglob("*.py")) if path.name != "__init__.py"),
-    "src/metromq/broker/journal/codec.py",
-    "src/metromq/broker/journal/commit.py",
-    "src/metromq/broker/journal/journal.py",
-    "src/metromq/broker/journal/segment.py",
-    "src/metromq/broker/journal/shelf.py",
-    "src/metromq/broker/journal/snapshot.py",
+    "src/metromq/journal/codec.py",
+    "src/metromq/journal/commit.py",
+    "src/metromq/journal/journal.py",
+    "src/metromq/journal/segment.py",
+    "src/metromq/journal/shelf.py",
+    "src/metromq/journal/snapshot.py",
     "src/metromq/broker/stream.py",
     "src/metromq/broker/turns.py",
 ]

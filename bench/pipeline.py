@@ -25,7 +25,7 @@ from rich.table import Table
 from bench.machine import raise_file_limit
 from bench.peers import Peer, find_peers, running
 from bench.scenarios import windowed
-from metromq.broker.journal import Journal
+from metromq.journal import Journal
 from metromq.pipeline import spark as spark_start
 from metromq.pipeline.ingest import Taken
 from metromq.pipeline.jobs import RunOptions, run

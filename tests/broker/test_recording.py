@@ -3,10 +3,10 @@
 import pytest
 
 from metromq.broker.recording import Telemetry
-from metromq.pipeline.telemetry import TOPIC, TelemetryRow
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.settings import Settings
+from metromq.telemetry.windows import TOPIC, TelemetryRow
 
 SECOND_US = 1_000_000
 

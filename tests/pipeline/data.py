@@ -4,13 +4,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from metromq.broker.journal import Journal
+from metromq.journal import Journal
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing
 from metromq.pipeline.recorder import window_table
-from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
 from metromq.protocol.session.message import KIND_LINK, KIND_PUBLISH, Message
 from metromq.protocol.session.records import Target, encode_message
+from metromq.telemetry.windows import TelemetryRow, TelemetryWindow
 
 DAY_US = 86_400_000_000
 T0_US = 20_000 * DAY_US  # 2024-10-04

@@ -15,8 +15,8 @@ from metromq.cli.main import group
 from metromq.errors import UsageError
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.spool import spool_window
-from metromq.pipeline.telemetry import TelemetryRow
+from metromq.telemetry.spool import spool_window
+from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import T0_US, journal_of, land, window
 from tests.pipeline.processes import COMMAND, Program, until
 

@@ -22,8 +22,8 @@ from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.spark import java_pid
-from metromq.pipeline.telemetry import TelemetryRow
 from metromq.protocol.session.records import decode_message
+from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
 from tests.pipeline.processes import Program, until
 from tests.pipeline.test_landing import damage_page

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from metromq.broker.journal import JournalReader
 from metromq.client import Client
 from metromq.control.places import hold_port
 from metromq.errors import MetroError
+from metromq.journal import JournalReader
 from metromq.pipeline.lake import Lake
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.processes import COMMAND, Program, until

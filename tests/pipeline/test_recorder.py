@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from metromq.broker import Broker
-from metromq.broker.journal import Journal, reservation
 from metromq.client import Client
 from metromq.config import Config, Listener, RecorderConfig
 from metromq.errors import UsageError
+from metromq.journal import Journal, reservation
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.recorder import Landed, Recorder, durable_position, recorder_lock, sync_segments
-from metromq.pipeline.spool import held_position, spool_window, spooled
-from metromq.pipeline.telemetry import TelemetryRow, TelemetryWindow
+from metromq.telemetry.spool import held_position, spool_window, spooled
+from metromq.telemetry.windows import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
 from tests.pipeline.processes import until
 

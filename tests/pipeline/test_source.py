@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from metromq.broker import Broker
-from metromq.broker.journal import Journal, JournalReader
 from metromq.config import Config, JournalConfig, Listener
 from metromq.errors import UsageError
+from metromq.journal import Journal, JournalReader
 from metromq.pipeline.publish import Sink
 from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice, share
 from metromq.protocol.session.records import decode_message

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from metromq.broker import logs
-from metromq.broker.journal.commit import GroupCommit
-from metromq.broker.journal.journal import Journal
 from metromq.broker.turns import Turns
 from metromq.config import Config
 from metromq.errors import JournalError, JournalFull
-from metromq.pipeline.spool import held_position
+from metromq.journal.commit import GroupCommit
+from metromq.journal.journal import Journal
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.recovery import Snapshot, recover
+from metromq.telemetry.spool import held_position
 
 
 class JournalLog(Log):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from metromq.broker import logs
 from metromq.broker.city.host import CityHost
-from metromq.pipeline.spool import spool_window
-from metromq.pipeline.telemetry import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
 from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
+from metromq.telemetry.spool import spool_window
+from metromq.telemetry.windows import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
 
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0

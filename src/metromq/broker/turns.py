@@ -7,7 +7,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.broker.journal.commit import GroupCommit
+from metromq.journal.commit import GroupCommit
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.outlet import Flusher, Outlet

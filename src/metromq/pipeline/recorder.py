@@ -15,13 +15,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from metromq.broker.journal import JournalReader
 from metromq.errors import OffsetsGone, UsageError
+from metromq.journal import JournalReader
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
-from metromq.pipeline.spool import spooled, write_position
-from metromq.pipeline.telemetry import TelemetryWindow, decode_window
+from metromq.telemetry.spool import spooled, write_position
+from metromq.telemetry.windows import TelemetryWindow, decode_window
 
 ROLL_ROWS: Final = 100_000
 ROLL_BYTES: Final = 64 << 20

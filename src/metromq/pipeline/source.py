@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from metromq.broker.journal import JournalReader
 from metromq.errors import OffsetsGone, UsageError
+from metromq.journal import JournalReader
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from metromq.pipeline.spool import POSITION, held_position, spool_window, spooled, write_position
-from metromq.pipeline.telemetry import LINK, TOPIC, TelemetryRow, TelemetryWindow, decode_window
+from metromq.telemetry.spool import POSITION, held_position, spool_window, spooled, write_position
+from metromq.telemetry.windows import LINK, TOPIC, TelemetryRow, TelemetryWindow, decode_window
 
 
 def test_spool_keeps_windows_until_they_are_shipped(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from metromq.broker.journal import GroupCommit, Journal
-from metromq.broker.journal.commit import Mode
 from metromq.errors import JournalError, JournalFull, UsageError
+from metromq.journal import GroupCommit, Journal
+from metromq.journal.commit import Mode
 
 
 class Host:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.journal import Journal
 from metromq.errors import JournalDamaged, OffsetsGone
-from tests.broker.journal.slow import Record, boundaries, fill, messages_of, replayed, segments
+from metromq.journal import Journal
+from tests.journal.slow import Record, boundaries, fill, messages_of, replayed, segments
 
 
 def written_journal(directory: Path, count: int = 30, segment_bytes: int = 250, snapshot: bool = False) -> list[Record]:

@@ -15,14 +15,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, final
 
-from metromq.broker.journal.codec import GAP, MESSAGE, SKIP, encode_record
-from metromq.broker.journal.index import remove_index, save_index
-from metromq.broker.journal.recovery import Recovered, create_segment, recover, skip
-from metromq.broker.journal.reservation import perhaps_given, release, reserve
-from metromq.broker.journal.segment import Segment
-from metromq.broker.journal.shelf import Shelf
-from metromq.broker.journal.snapshot import Position, sync_directory, write_snapshot
 from metromq.errors import JournalError, JournalFull
+from metromq.journal.codec import GAP, MESSAGE, SKIP, encode_record
+from metromq.journal.index import remove_index, save_index
+from metromq.journal.recovery import Recovered, create_segment, recover, skip
+from metromq.journal.reservation import perhaps_given, release, reserve
+from metromq.journal.segment import Segment
+from metromq.journal.shelf import Shelf
+from metromq.journal.snapshot import Position, sync_directory, write_snapshot
 
 LOCK_NAME: Final = "journal.lock"
 RESERVE_LATER: Final = 1024  # messages until offsets are reserved again after it failed

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.journal import Journal
 from metromq.errors import JournalError, JournalFull
-from tests.broker.journal.slow import messages_of, replayed
+from metromq.journal import Journal
+from tests.journal.slow import messages_of, replayed
 
 
 class Disk:
@@ -169,7 +169,7 @@ def test_full_says_so_before_the_disk_is(tmp_path: Path) -> None:
 
 CHILD = """
 import json, pathlib, shutil, sys
-from metromq.broker.journal import Journal
+from metromq.journal import Journal
 from metromq.errors import JournalFull
 directory = pathlib.Path(sys.argv[1])
 journal = Journal.open(directory, segment_bytes=64 << 10, min_free_bytes=128 << 10)

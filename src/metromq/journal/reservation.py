@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from metromq.broker.journal.snapshot import sync_directory
+from metromq.journal.snapshot import sync_directory
 
 NAME: Final = "offsets"
 BLOCK: Final = 1 << 20  # offsets reserved at a time

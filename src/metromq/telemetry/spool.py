@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from metromq.pipeline.telemetry import TelemetryWindow
+from metromq.telemetry.windows import TelemetryWindow
 
 FOLDER: Final = "telemetry"
 POSITION: Final = "recorder.position"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.journal import Journal, JournalReader
-from metromq.broker.journal.index import load_index
-from metromq.broker.journal.segment import Segment, open_segment
-from tests.broker.journal.slow import Record, fill, messages_of, segments
+from metromq.journal import Journal, JournalReader
+from metromq.journal.index import load_index
+from metromq.journal.segment import Segment, open_segment
+from tests.journal.slow import Record, fill, messages_of, segments
 
 
 def journal_with_old_segments(directory: Path) -> list[Record]:

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from metromq.broker.journal.codec import (
+from metromq.errors import JournalDamaged, JournalError
+from metromq.journal.codec import (
     GAP_BYTES,
     HEAD_BYTES,
     HEADER_BYTES,
@@ -15,10 +16,9 @@ from metromq.broker.journal.codec import (
     encode_header,
     find_record,
 )
-from metromq.broker.journal.index import remove_index
-from metromq.broker.journal.segment import Segment, list_segments, open_segment, segment_name
-from metromq.broker.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
-from metromq.errors import JournalDamaged, JournalError
+from metromq.journal.index import remove_index
+from metromq.journal.segment import Segment, list_segments, open_segment, segment_name
+from metromq.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
 
 
 @final

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.journal.codec import (
+from metromq.errors import JournalError
+from metromq.journal.codec import (
     HEAD_BYTES,
     HEADER_BYTES,
     MAX_BODY_BYTES,
@@ -18,7 +19,6 @@ from metromq.broker.journal.codec import (
     record_body,
     walk_records,
 )
-from metromq.errors import JournalError
 
 SALTS = st.integers(0, 2**32 - 1)
 RECORDS = st.lists(st.tuples(st.integers(1, 63), st.binary(max_size=40)), max_size=8)

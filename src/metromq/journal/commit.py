@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal, final
 
-from metromq.broker.journal.journal import Journal
 from metromq.errors import JournalError, JournalFull, UsageError
+from metromq.journal.journal import Journal
 
 Mode = Literal["memory", "os", "fsync"]
 MODES: Final = ("memory", "os", "fsync")

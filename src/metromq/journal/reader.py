@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Final, final
 
-from metromq.broker.journal.codec import MESSAGE
-from metromq.broker.journal.segment import list_segments, open_segment
-from metromq.broker.journal.shelf import Shelf
 from metromq.errors import JournalDamaged, JournalError, OffsetsGone
+from metromq.journal.codec import MESSAGE
+from metromq.journal.segment import list_segments, open_segment
+from metromq.journal.shelf import Shelf
 
 LISTINGS: Final = 5  # a listing taken while segments come and go may miss one
 

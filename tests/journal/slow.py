@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from metromq.broker.journal import Journal
+from metromq.journal import Journal
 
 Record = tuple[int, int, bytes]  # kind, offset or -1, body
 

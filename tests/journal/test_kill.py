@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from metromq.broker.journal import Journal, JournalReader
-from tests.broker.journal.slow import messages_of, replayed
+from metromq.journal import Journal, JournalReader
+from tests.journal.slow import messages_of, replayed
 
 ROUNDS = 5
 
 WRITER = """
 import os, pathlib, sys
-from metromq.broker.journal import Journal
+from metromq.journal import Journal
 journal = Journal.open(pathlib.Path(sys.argv[1]), segment_bytes=20_000)
 while True:
     for _ in range(7):

@@ -1,7 +1,7 @@
 """The broker's durable log: append-only segments, offsets, checksums, group commit, snapshots, retention."""
 
-from metromq.broker.journal.commit import GroupCommit
-from metromq.broker.journal.journal import Journal
-from metromq.broker.journal.reader import JournalReader
+from metromq.journal.commit import GroupCommit
+from metromq.journal.journal import Journal
+from metromq.journal.reader import JournalReader
 
 __all__ = ["GroupCommit", "Journal", "JournalReader"]

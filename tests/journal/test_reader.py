@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.journal import Journal, JournalReader
 from metromq.errors import JournalDamaged, JournalError, OffsetsGone
-from tests.broker.journal.slow import ListJournal, boundaries, fill, messages_of, segments
+from metromq.journal import Journal, JournalReader
+from tests.journal.slow import ListJournal, boundaries, fill, messages_of, segments
 
 
 def test_nothing_there_yet(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.journal import reservation
-from metromq.broker.journal.journal import Journal
-from metromq.broker.journal.reader import JournalReader
 from metromq.errors import OffsetsGone
+from metromq.journal import reservation
+from metromq.journal.journal import Journal
+from metromq.journal.reader import JournalReader
 
 BLOCK = 100
 

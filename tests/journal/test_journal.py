@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.journal import Journal
 from metromq.errors import JournalError, OffsetsGone
-from tests.broker.journal.slow import ListJournal, fill, messages_of, replayed, segments
+from metromq.journal import Journal
+from tests.journal.slow import ListJournal, fill, messages_of, replayed, segments
 
 
 def test_only_messages_are_numbered(tmp_path: Path) -> None:

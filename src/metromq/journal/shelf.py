@@ -4,7 +4,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, final
 
-from metromq.broker.journal.codec import (
+from metromq.errors import JournalDamaged, OffsetsGone
+from metromq.journal.codec import (
     GAP,
     HEAD_BYTES,
     HEADER_BYTES,
@@ -14,9 +15,8 @@ from metromq.broker.journal.codec import (
     peek_record,
     record_body,
 )
-from metromq.broker.journal.index import load_index, save_index
-from metromq.broker.journal.segment import Cursor, Segment
-from metromq.errors import JournalDamaged, OffsetsGone
+from metromq.journal.index import load_index, save_index
+from metromq.journal.segment import Cursor, Segment
 
 READ_BLOCK_BYTES: Final = 16 << 10
 OPEN_FILES: Final = 64  # segments whose file stays open for reading

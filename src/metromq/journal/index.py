@@ -10,7 +10,7 @@ from array import array
 from typing import Final
 from zlib import crc32
 
-from metromq.broker.journal.segment import Segment
+from metromq.journal.segment import Segment
 
 _HEAD: Final = struct.Struct("<8sIQQqI")
 _MAGIC: Final = b"MetroIdx"

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Final, final
 
-from metromq.broker.journal.codec import (
+from metromq.errors import JournalDamaged, JournalError
+from metromq.journal.codec import (
     GAP,
     HEADER_BYTES,
     MESSAGE,
@@ -15,7 +16,6 @@ from metromq.broker.journal.codec import (
     decode_header,
     walk_records,
 )
-from metromq.errors import JournalDamaged, JournalError
 
 INDEX_MESSAGES: Final = 64  # an index mark at least every so many messages
 INDEX_BYTES: Final = 32 << 10  # and every so many bytes, because acknowledgements lie between messages

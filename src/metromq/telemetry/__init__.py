@@ -1,0 +1,28 @@
+"""What brokers count and how it reaches the recorder: windows of counts, and the spool in a broker's data directory."""
+
+from metromq.telemetry.spool import held_position, spool_window, spooled, write_position
+from metromq.telemetry.windows import (
+    LINK,
+    SERVICE_DEVICE,
+    SERVICE_TOPIC,
+    SITE,
+    TOPIC,
+    TelemetryRow,
+    TelemetryWindow,
+    decode_window,
+)
+
+__all__ = [
+    "LINK",
+    "SERVICE_DEVICE",
+    "SERVICE_TOPIC",
+    "SITE",
+    "TOPIC",
+    "TelemetryRow",
+    "TelemetryWindow",
+    "decode_window",
+    "held_position",
+    "spool_window",
+    "spooled",
+    "write_position",
+]
