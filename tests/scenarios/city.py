@@ -20,7 +20,7 @@ T = TypeVar("T")
 DEADLINE_S = 60.0  # far beyond what any machine needs; only a hang reaches it
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["metromq.broker", "metromq.broker.city.host", "uvloop", "tests.scenarios.city"])
+CONTEXT.set_forkserver_preload(["metromq.broker", "metromq.broker.peers.member", "uvloop", "tests.scenarios.city"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

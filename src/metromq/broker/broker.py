@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
-from metromq.broker.city.access import CityAccess, LinkAccess
-from metromq.broker.city.certificates import dialling_context, link_door
-from metromq.broker.city.host import CityHost, link_secret
 from metromq.broker.door import HttpDoor
 from metromq.broker.keeping import Keeper
+from metromq.broker.peers.certificates import dialling_context, link_door
+from metromq.broker.peers.link_access import CityAccess, LinkAccess
+from metromq.broker.peers.member import CityMember, link_secret
 from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
@@ -24,6 +24,7 @@ from metromq.broker.turns import Turns, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError
 from metromq.federation.city import City
+from metromq.federation.host import Host
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.settings import Settings
@@ -51,7 +52,7 @@ class Broker:
         self.config = config or Config()
         self._city = city
         self._peer_addresses = dict(peer_addresses or {})
-        self.host: CityHost | None = None
+        self.member: CityMember | None = None
         validate(self.config)
         self._authenticator = authenticator
         self._accept_damage = accept_damage
@@ -73,6 +74,11 @@ class Broker:
     def link_port(self) -> int:
         """Where peers reach this broker."""
         return self.ports[-1] if self._city is not None and self._city.links.certified else self.port
+
+    @property
+    def host(self) -> Host | None:
+        """This broker's part in the city, where there is one."""
+        return self.member.host if self.member is not None else None
 
     @property
     def metrics_port(self) -> int:
@@ -116,8 +122,8 @@ class Broker:
             self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
-        if self.host is not None and self._city is not None:
-            await self._open_links(self.host, self._city)
+        if self.member is not None and self._city is not None:
+            await self._open_links(self.member, self._city)
         if config.recorder.lake is not None:
             self._recording = Recording(
                 self.hub,
@@ -135,15 +141,14 @@ class Broker:
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
         data_dir = config.data_dir if self._keeper is not None else None
-        self.host = CityHost(city, config.name, self.hub, self.turns, data_dir)
-        self.hub.federate(self.host)
+        self.member = CityMember(city, config.name, self.turns, data_dir)
+        host = self.member.host
+        self.hub.federate(host)
         certified = city.links.certified
-        self._link_access = LinkAccess(
-            config.name, self.host.node.peers, link_secret(city), certified, self.host.journal_told
-        )
+        self._link_access = LinkAccess(config.name, host.node.peers, link_secret(city), certified, host.journal_told)
         return CityAccess(config.auth, self._authenticator, None if certified else self._link_access)
 
-    async def _open_links(self, host: CityHost, city: City) -> None:
+    async def _open_links(self, member: CityMember, city: City) -> None:
         """Peers may come, and are dialled."""
         tls = None
         door = link_door(city, self.config.name)
@@ -151,7 +156,7 @@ class Broker:
             await self._open_door(asyncio.get_running_loop(), door, self._link_access)
             tls = dialling_context(door)
             self._contexts.append((tls, door))
-        host.start(link_secret(city), self._peer_addresses, tls)
+        member.start(link_secret(city), self._peer_addresses, tls)
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -234,8 +239,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.host is not None:
-            await self.host.stop()
+        if self.member is not None:
+            await self.member.stop()
         for close in self._closers:
             close()
         if hasattr(self, "turns"):

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from metromq.broker import logs
-from metromq.broker.city.host import CityHost
+from metromq.federation.host import Host
 from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
 from metromq.telemetry.spool import spool_window
@@ -19,7 +19,7 @@ STOP_S = 30.0  # Python alone may need seconds to start on a small machine
 class Telemetry:
     """Turns the hub's census into windows; (broker, start, sequence) names each for ever."""
 
-    def __init__(self, hub: Hub, site: str, window_s: float, host: CityHost | None) -> None:
+    def __init__(self, hub: Hub, site: str, window_s: float, host: Host | None) -> None:
         self._hub = hub
         self._site = site
         self._host = host
@@ -78,7 +78,7 @@ def _topic_row(topic: str, count: TopicCount) -> TelemetryRow:
 class Recording:
     """Owns the telemetry and the recorder process of one broker."""
 
-    def __init__(self, hub: Hub, data_dir: Path, lake: str, site: str, window_s: float, host: CityHost | None) -> None:
+    def __init__(self, hub: Hub, data_dir: Path, lake: str, site: str, window_s: float, host: Host | None) -> None:
         self._data_dir = data_dir
         self._lake = lake
         self._name = hub.name

@@ -5,14 +5,14 @@ import os
 from collections.abc import Callable, Mapping
 
 from metromq import __version__
-from metromq.broker.city.host import CityHost
-from metromq.broker.city.link import Link
 from metromq.broker.door import TEXT, Answer, Page
 from metromq.broker.meter import Meter
 from metromq.broker.turns import Turns
 from metromq.config import Config
 from metromq.errors import PeerViolation
 from metromq.federation.explaining import explain_step, step_to_json
+from metromq.federation.host import Host
+from metromq.federation.links.link import Link
 from metromq.federation.stages import NAMES
 from metromq.federation.status import DOWN, UP, AreaStatus, BrokerStatus, LinkStatus, Traffic, to_json
 from metromq.protocol.session.records import decode_message
@@ -30,7 +30,7 @@ class Reporter:
         self,
         config: Config,
         turns: Turns,
-        host: CityHost | None,
+        host: Host | None,
         listen: str,
         gauges: Callable[[], dict[str, float]],
         problem: Callable[[], str],
@@ -75,8 +75,8 @@ class Reporter:
             for peer, link in self._host.links.items():
                 numbers[f"{peer} messages_sent"] = link.sent_messages
                 numbers[f"{peer} bytes_sent"] = link.sent_bytes
-                numbers[f"{peer} messages_received"] = self._host.received_messages.get(peer, 0)
-                numbers[f"{peer} bytes_received"] = self._host.received_bytes.get(peer, 0)
+                numbers[f"{peer} messages_received"] = self._host.receiving.messages.get(peer, 0)
+                numbers[f"{peer} bytes_received"] = self._host.receiving.bytes.get(peer, 0)
         return numbers
 
     # --- /status --------------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ class Reporter:
             round(self._lag_s(session), 3),
             link.sent_messages,
             link.sent_bytes,
-            self._host.received_messages.get(peer, 0),
-            self._host.received_bytes.get(peer, 0),
+            self._host.receiving.messages.get(peer, 0),
+            self._host.receiving.bytes.get(peer, 0),
             *(
                 round(self._meter.rate(f"{peer} {name}"), 1)
                 for name in ("messages_sent", "bytes_sent", "messages_received", "bytes_received")

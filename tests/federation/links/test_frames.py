@@ -90,9 +90,14 @@ def entries(draw: st.DrawFn) -> LinkMessage:
     return LinkMessage(message, draw(st.integers(0, 3)), draw(NUMBER), flags, draw(names), draw(names), draw(names))
 
 
+MESSAGE_FIELDS = (
+    "topic payload qos retain properties expires_at_us time_us publisher kind origin origin_offset offset".split()
+)
+
+
 def shown(entry: LinkMessage) -> tuple[object, ...]:
     own = (entry.stage, entry.sequence, entry.flags, entry.served, entry.shares, entry.shares_done)
-    return (*own, vars(entry.message))
+    return (*own, *(getattr(entry.message, field) for field in MESSAGE_FIELDS))
 
 
 @given(st.lists(entries(), max_size=5))

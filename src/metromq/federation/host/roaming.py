@@ -5,73 +5,87 @@ The old broker keeps collecting for a while, because messages may still be on th
 what comes both ways.
 """
 
-import asyncio
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, final
 
-from metromq.broker import logs
 from metromq.federation.distribution import Hop
-from metromq.federation.effects import SessionFound, SessionTaken
+from metromq.federation.effects import Effect, SessionFound, SessionTaken
+from metromq.federation.host.copies import Copies
+from metromq.federation.host.timers import Timers
+from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import records, store
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Entry, Session
 from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
 
-if TYPE_CHECKING:
-    from metromq.broker.city.host import CityHost
-
-TOPIC = "$metromq/session"
-ANSWER_S = 1.0  # how long a client waits for the question where its session is
-STATE_S = 2.0  # and then for the session itself; what comes later is added to a session that started empty
-GHOST_HELLOS = 8  # how long the old broker goes on collecting
-PIECE_BYTES = 128 * 1024
+TOPIC: Final = "$metromq/session"
+ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
+STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
+GHOST_HELLOS: Final = 8  # how long the old broker goes on collecting
+PIECE_BYTES: Final = 128 * 1024
 
 
-class Moves:
-    def __init__(self, host: "CityHost") -> None:
-        self._host = host
+class Report(Protocol):
+    """Tells operators what happened."""
+
+    def __call__(self, level: str, event: str, **details: object) -> None: ...
+
+
+@final
+class Roaming:
+    def __init__(
+        self,
+        hub: Hub,
+        node: Node,
+        copies: Copies,
+        timers: Timers,
+        run: Callable[[list[Effect]], None],
+        report: Report,
+    ) -> None:
+        self._hub = hub
+        self._node = node
+        self._copies = copies
+        self._timers = timers
+        self._run = run  # carries out what the node wants
+        self._report = report
         self._held: dict[str, tuple[Outlet, int]] = {}  # clients that wait to be let in, and since when
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
     def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
-        host = self._host
-        time_us = host.hub.wall_us
+        time_us = self._hub.wall_us
         earlier = self._held.pop(client_id, None)
         if earlier is not None:
             earlier[0].terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
         self._held[client_id] = (outlet, time_us)
-        host.run(host.node.directory.connected(client_id, time_us, clean_start, True))
+        self._run(self._node.directory.connected(client_id, time_us, clean_start, True))
         if client_id not in self._held:
             return True  # answered already, and let in
-        asyncio.get_running_loop().call_later(ANSWER_S, self._unanswered, client_id, time_us)
+        self._timers.at(self._hub.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
         held = self._held.get(client_id)
         if held is not None and held[1] == time_us:
-            self._host.turns.now()
-            self._host.run(self._host.node.directory.unanswered(client_id))
-            self._host.turns.worked()
+            self._run(self._node.directory.unanswered(client_id))
 
     def found(self, effect: SessionFound) -> None:
         held = self._held.get(effect.client)
         if held is None or held[1] != effect.time_us:
             return
-        if effect.broker and effect.broker != self._host.name:
-            asyncio.get_running_loop().call_later(STATE_S, self._late, effect.client, effect.time_us)
+        if effect.broker and effect.broker != self._node.name:
+            self._timers.at(self._hub.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
         else:
             self._let_in(effect.client)
 
     def _late(self, client_id: str, time_us: int) -> None:
         held = self._held.get(client_id)
         if held is not None and held[1] == time_us:
-            self._host.turns.now()
             self._let_in(client_id)
-            self._host.turns.worked()
 
     def _let_in(self, client_id: str) -> None:
         outlet, _ = self._held.pop(client_id)
@@ -82,13 +96,13 @@ class Moves:
 
     def arrived(self, peer: str, message: Message) -> None:
         """A piece of a session; it is applied to the session here, which is made if its client still waits."""
-        hub = self._host.hub
+        hub = self._hub
         reader = Unpacker(message.payload)
         client_id, last = reader.text(), bool(reader.u8())
         session = hub.sessions.get(client_id)
         if session is None:
             if client_id not in self._held:
-                logs.warning("a session came for a client that is not here", client=client_id, peer=peer)
+                self._report("warning", "a session came for a client that is not here", client=client_id, peer=peer)
                 return
             session = hub.adopt(client_id)
         if session.moving is None:
@@ -101,7 +115,7 @@ class Moves:
         hub.pump(session)
 
     def _take(self, session: Session, reader: Unpacker) -> None:
-        hub = self._host.hub
+        hub = self._hub
         session.expiry_s = max(session.expiry_s, reader.u32())
         sequence = reader.u64()
         if not session.sequence:
@@ -126,11 +140,11 @@ class Moves:
 
     def taken(self, effect: SessionTaken) -> None:
         """The client is elsewhere now: its connection ends here, its will is not published, its session follows."""
-        host = self._host
+        hub = self._hub
         held = self._held.pop(effect.client, None)
         if held is not None:
             held[0].terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-        session = host.hub.sessions.get(effect.client)
+        session = hub.sessions.get(effect.client)
         if session is None:
             return
         session.will = None
@@ -138,30 +152,28 @@ class Moves:
         outlet = session.outlet
         if outlet is not None:
             outlet.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-            host.hub.detach(session, True)
+            hub.detach(session, True)
         if session.closed:
             return
         if effect.clean_start or not session.expiry_s:
-            host.hub.close(session)
+            hub.close(session)
             return
-        logs.info("session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
+        self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
         self._export(session, effect.broker, False)
-        wait_s = GHOST_HELLOS * host.city.membership.hello_interval_ms / 1000
-        asyncio.get_running_loop().call_later(wait_s, self._bury, session, effect.broker)
+        wait_s = GHOST_HELLOS * self._node.city.membership.hello_interval_ms / 1000
+        self._timers.at(hub.now + wait_s, lambda: self._bury(session, effect.broker))
 
     def _bury(self, session: Session, broker: str) -> None:
         if session.closed or session.outlet is not None:
             return
-        self._host.turns.now()
         self._export(session, broker, True)
-        self._host.hub.close(session)
-        self._host.turns.worked()
+        self._hub.close(session)
 
     def _export(self, session: Session, broker: str, last: bool) -> None:
-        hub = self._host.hub
+        hub = self._hub
         hub.load_all(session)
         entries = [*session.inflight.values(), *session.queue]
-        copies = [self._host.copy_for(Hop(broker, FINAL))]
+        copies = [self._copies.for_hop(Hop(broker, FINAL))]
         for number, payload in enumerate(self._pieces(session, entries, last)):
             piece = Message(TOPIC, payload, 1)
             piece.time_us = hub.wall_us + number
@@ -198,13 +210,13 @@ class Moves:
 
     def _named(self, entry: Entry) -> Message:
         """The message with its origin, by which the new broker recognises it."""
-        message = self._host.hub.load(entry)
+        message = self._hub.load(entry)
         if message.origin:
             return message
         named = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
         named.expires_at_us = message.expires_at_us
         named.time_us = message.time_us
         named.publisher = message.publisher
-        named.origin = self._host.name
+        named.origin = self._node.name
         named.origin_offset = message.offset
         return named

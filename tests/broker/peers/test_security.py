@@ -19,7 +19,7 @@ from metromq.federation.links.auth import Listener as ProofListener
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT5, Auth, Connack, Connect, Packet, Properties, Publish
 from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION
-from tests.broker.city.cities import SECRET, is_joined, memory_broker, memory_city, problem, running, until
+from tests.broker.peers.cities import SECRET, is_joined, memory_broker, memory_city, problem, running, until
 from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
 from tests.peers import play
@@ -129,10 +129,10 @@ def test_nobody_makes_a_broker_forget_what_it_received_without_a_proof() -> None
             await until(lambda: is_joined(peer, "b00"))
             await _passes(peer, broker)
             assert broker.host is not None
-            assert peer.host is not None
+            assert peer.member is not None
             inbox = broker.host.inbox
             before = inbox.journal_number("b10")
-            assert before == int(peer.host.journal_id, 16)
+            assert before == int(peer.member.journal_id, 16)
             async with _dialled(broker.port) as client:
                 client.send(_connect("$link/b10", METHOD, NONCE, journal="abc"))
                 await client.expect(Auth)

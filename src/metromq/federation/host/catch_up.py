@@ -2,33 +2,36 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Final, final
 
-from metromq.broker.city.notes import read_note
 from metromq.federation.distribution import Hop
 from metromq.federation.effects import HandOver, Replay, Reroute
+from metromq.federation.host.copies import Copies
+from metromq.federation.links.routing_slip import read_slip
+from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.session import records
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.topics.areas import area_of
 from metromq.protocol.topics.names import matches
 
-if TYPE_CHECKING:
-    from metromq.broker.city.host import CityHost
-
-MARK_EVERY_US = 1_000_000
-MAX_MARKS = 86_400
+MARK_EVERY_US: Final = 1_000_000
+MAX_MARKS: Final = 86_400
 
 
-class History:
+@final
+class CatchUp:
     """Remembers when the journal stood where, so that an age becomes an offset."""
 
-    def __init__(self, host: "CityHost") -> None:
-        self._host = host
+    def __init__(self, hub: Hub, node: Node, copies: Copies) -> None:
+        self._hub = hub
+        self._node = node
+        self._copies = copies
         self._marks: deque[tuple[int, int]] = deque()  # wall clock, next offset
 
     def mark(self) -> None:
-        hub = self._host.hub
+        hub = self._hub
         if hub.log is not None and (not self._marks or hub.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
             self._marks.append((hub.wall_us, hub.log.next_offset()))
             if len(self._marks) > MAX_MARKS:
@@ -36,10 +39,10 @@ class History:
 
     def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
         """Messages that this broker accepted in the last `age_us`, as far back as this process remembers."""
-        log = self._host.hub.log
+        log = self._hub.log
         if log is None or not self._marks:
             return
-        since_us = self._host.hub.wall_us - age_us
+        since_us = self._hub.wall_us - age_us
         start = self._marks[0][1]
         for wall_us, offset in self._marks:
             if wall_us > since_us:
@@ -57,64 +60,63 @@ class History:
 
     def reroute(self, effect: Reroute) -> None:
         """What waits at a broker that is gone, for areas that now have another one, goes to the heir."""
-        host = self._host
-        hub = host.hub
-        level = host.city.areas.l_b
+        hub = self._hub
+        level = self._node.city.areas.l_b
         session = hub.link_session(effect.peer)
         hub.load_all(session)
         taken = [
             entry
             for entry in (*session.inflight.values(), *session.queue)
-            if read_note(entry.note).stage == OWNER and area_of(hub.load(entry).topic, level) == effect.area
+            if read_slip(entry.note).stage == OWNER and area_of(hub.load(entry).topic, level) == effect.area
         ]
         for entry in taken:
             message = hub.load(entry)
-            note = read_note(entry.note)
-            route = host.node.route(
+            slip = read_slip(entry.note)
+            route = self._node.route(
                 message.topic,
                 CLIENT,
-                host.name,
+                self._node.name,
                 message.origin_offset if message.origin else message.offset,
-                shares_done=note.shares_done,
+                shares_done=slip.shares_done,
                 check=True,
             )
             if route.hops or route.shares:
-                hub.replay(message, [host.copy_for(hop) for hop in route.hops], route.shares)
+                hub.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
             hub.abandon(session, entry)
 
     def hand_over(self, effect: HandOver) -> None:
         """Another stand-in is responsible now: it gets what came while we were, to serve whom we could not."""
-        host = self._host
-        level = host.city.areas.l_b
+        name = self._node.name
+        level = self._node.city.areas.l_b
         names = {number: peer for peer, number in self._link_numbers().items()}
         for record in list(self._since(effect.age_us)):
             message = record.message
             if message.kind == KIND_REPLAY or area_of(message.topic, level) != effect.area:
                 continue
             peers = sorted(names[target.session] for target in record.targets if target.session in names)
-            served = tuple(dict.fromkeys((host.name, message.origin or host.name, *peers)))
-            host.hub.replay(message, [host.copy_for(Hop(effect.heir, HANDOVER, True, served))])
+            served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
+            self._hub.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
 
     def replay(self, effect: Replay) -> None:
         """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""
-        host = self._host
+        hub = self._hub
         number = self._link_numbers()[effect.peer]
-        now_us = int(host.hub.now * 1_000_000)
+        now_us = int(hub.now * 1_000_000)
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            age_us = max(0, host.hub.wall_us - message.time_us)
-            if not self._is_missing(record, message, effect.peer, number):
+            age_us = max(0, hub.wall_us - message.time_us)
+            if not _is_missing(record, message, effect.peer, number):
                 continue
             if not any(age_us <= limit_us and matches(text, message.topic) for text, limit_us in effect.wanted):
                 continue
-            if host.node.replays(message.topic, message.origin, age_us, now_us):
-                host.hub.replay(message, [host.copy_for(Hop(effect.peer, FINAL, True))])
-
-    def _is_missing(self, record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
-        if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
-            return False
-        return all(target.session != number for target in record.targets)
+            if self._node.replays(message.topic, message.origin, age_us, now_us):
+                hub.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True))])
 
     def _link_numbers(self) -> dict[str, int]:
-        hub = self._host.hub
-        return {peer: hub.link_session(peer).number for peer in self._host.node.peers}
+        return {peer: self._hub.link_session(peer).number for peer in self._node.peers}
+
+
+def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
+    if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
+        return False
+    return all(target.session != number for target in record.targets)

@@ -2,7 +2,7 @@
 
 from metromq.client import Client
 from metromq.protocol.wire.packets import Connect, Publish
-from tests.broker.city.cities import is_joined, memory_city, running, until
+from tests.broker.peers.cities import is_joined, memory_city, running, until
 from tests.broker.wire_client import wire_client
 from tests.peers import play
 

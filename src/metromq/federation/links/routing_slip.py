@@ -1,4 +1,4 @@
-"""What a link says beside a message, as bytes that the journal keeps with each copy."""
+"""A routing slip: what travels with one copy of a message, as bytes that the journal keeps until the peer has it."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +9,7 @@ from metromq.protocol.session.packing import Packer, Unpacker
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RoutingSlip:
     stage: int
     flags: int
     served: tuple[str, ...]
@@ -18,7 +18,7 @@ class Note:
 
 
 @lru_cache(maxsize=4096)
-def note_of(hop: Hop, flags: int = 0) -> bytes:
+def slip_of(hop: Hop, flags: int = 0) -> bytes:
     packer = Packer().u8(hop.stage).u8(flags | (CHECK if hop.check else 0))
     for names in (hop.served, hop.shares, hop.shares_done):
         packer.u16(len(names))
@@ -28,8 +28,8 @@ def note_of(hop: Hop, flags: int = 0) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def read_note(note: bytes) -> Note:
+def read_slip(note: bytes) -> RoutingSlip:
     reader = Unpacker(note)
     stage, flags = reader.u8(), reader.u8()
     lists = [tuple(reader.text() for _ in range(reader.u16())) for _ in range(3)]
-    return Note(stage, flags, *lists)
+    return RoutingSlip(stage, flags, *lists)

@@ -1,0 +1,86 @@
+"""The live broker as a member of its city: gives the host its journal's name, its transport and its ticks."""
+
+import asyncio
+import os
+import secrets
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+from metromq.broker import logs
+from metromq.broker.peers.tcp import Address, TcpDialler
+from metromq.broker.turns import Turns
+from metromq.errors import MetroError
+from metromq.federation.city import City
+from metromq.federation.host import Host
+from metromq.federation.links.auth import NONCE_BYTES
+from metromq.federation.links.mqtt_transport import Credentials, MqttTransport
+
+
+class CityMember:
+    def __init__(self, city: City, name: str, turns: Turns, data_dir: Path | None) -> None:
+        self._city = city
+        self._turns = turns
+        self.journal_id = _journal_id(data_dir)
+        self._dialler: TcpDialler | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self.host = Host(city, name, turns.hub, _report)
+
+    def start(self, secret: bytes | None, addresses: Mapping[str, Address], tls: ssl.SSLContext | None) -> None:
+        """After recovery: dials every peer and begins to greet; `addresses` go before those of the city."""
+        hub, host = self._turns.hub, self.host
+        known = {peer: addresses.get(peer) or self._city.link_address(peer) for peer in self._city.names}
+        self._dialler = TcpDialler(known, tls, self._turns)
+        credentials = Credentials(host.name, self.journal_id, secret, lambda: secrets.token_bytes(NONCE_BYTES))
+        self._turns.now()
+        host.start(MqttTransport(self._dialler, credentials, lambda: hub.now))
+        self._turns.worked()
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self.host.tick_s)
+            self._turns.now()
+            self.host.tick()
+            self._turns.worked()
+
+    async def stop(self) -> None:
+        if self._ticking is None or self._dialler is None:
+            return
+        self._ticking.cancel()
+        await asyncio.gather(self._ticking, return_exceptions=True)
+        self._turns.now()
+        self.host.stop()
+        self._turns.worked()
+        await self._dialler.stop()
+
+
+def _report(level: str, event: str, **details: object) -> None:
+    {"info": logs.info, "warning": logs.warning, "error": logs.error}[level](event, **details)
+
+
+def _journal_id(data_dir: Path | None) -> str:
+    """Names this broker's journal, so that peers notice when it starts anew."""
+    if data_dir is None:
+        return secrets.token_hex(7)
+    path = data_dir / "journal-id"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fresh = secrets.token_hex(7)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(fresh)
+        os.replace(temporary, path)
+        return fresh
+
+
+def link_secret(city: City) -> bytes | None:
+    """The city's secret from its file or the file it names; None: certificates alone prove who is a peer."""
+    if city.links.secret_file is not None:
+        secret = city.links.secret_file.read_bytes().strip()
+    else:
+        secret = (city.links.secret or "").encode()
+    if not secret and not city.links.certified:
+        raise MetroError("the city has neither a secret nor certificates for its links")
+    return secret or None

@@ -1,0 +1,76 @@
+"""Byte streams to peers over TCP or TLS."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+from metromq.broker.stream import common_name
+from metromq.broker.turns import Turns
+from metromq.client.transports import Place, open_stream
+from metromq.federation.links.mqtt_transport import CONNECT_TIMEOUT_S, Line
+
+Address = tuple[str, int]
+
+
+class TcpDialler:
+    """Dials; every event of a stream is a turn of the broker."""
+
+    def __init__(self, addresses: Mapping[str, Address], tls: ssl.SSLContext | None, turns: Turns) -> None:
+        self._addresses = addresses
+        self._tls = tls
+        self._turns = turns
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def dial(self, peer: str, line: Line) -> None:
+        task = asyncio.create_task(self._dial(peer, line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dial(self, peer: str, line: Line) -> None:
+        ear = _Ear(line, self._turns)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                stream = await open_stream(ear, Place(*self._addresses[peer], self._tls))
+        except (OSError, TimeoutError) as error:
+            ear.failed(str(error) or type(error).__name__)
+            return
+        name = common_name(stream.peer_certificate())
+        if self._tls is not None and name != peer:
+            stream.abort()
+            ear.failed(f"the certificate there names {name or 'nobody'}, not {peer}")
+            return
+        self._turns.now()
+        line.connected(stream)
+        self._turns.worked()
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Ear:
+    """Hears one connection for its line."""
+
+    def __init__(self, line: Line, turns: Turns) -> None:
+        self._line = line
+        self._turns = turns
+
+    def received(self, data: bytes) -> None:
+        self._turns.now()
+        self._line.received(data)
+        self._turns.worked()
+
+    def closed(self, error: Exception | None) -> None:
+        self.failed(str(error or ""))
+
+    def failed(self, problem: str) -> None:
+        self._turns.now()
+        self._line.closed(problem)
+        self._turns.worked()
+
+    def may_write(self, allowed: bool) -> None:
+        self._turns.now()
+        self._line.may_write(allowed)
+        self._turns.worked()

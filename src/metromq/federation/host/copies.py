@@ -1,0 +1,93 @@
+"""Which peers get a copy of a message, and which shared subscriptions here: the node's answers for the hub."""
+
+from typing import Final, final
+
+from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route
+from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.inbox import DISTRIBUTE, SHARE
+from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.node import Node
+from metromq.federation.stages import CLIENT
+from metromq.protocol.session.hub import Hub, LinkCopy
+from metromq.protocol.session.message import Message
+
+CACHED_COPIES: Final = 10_000
+
+
+@final
+class Copies:
+    def __init__(self, hub: Hub, node: Node) -> None:
+        self._hub = hub
+        self._node = node
+        self._entry: LinkMessage | None = None  # the peer's message that is being taken
+        self._uses = 0
+        self._routed: Message | None = None
+        self._route: Route = EMPTY_ROUTE
+        self._durable: dict[Route, list[LinkCopy]] = {}
+        self._fleeting: dict[Route, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
+        self._number = 0
+
+    def take(self, entry: LinkMessage | None, uses: int = 0) -> None:
+        """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
+        self._entry, self._uses = entry, uses
+
+    def changed(self) -> None:
+        """The node may decide differently from now on."""
+        self._routed = None
+
+    def for_hop(self, hop: Hop, flags: int = 0) -> LinkCopy:
+        return LinkCopy(self._hub.link_session(hop.peer), slip_of(hop, flags))
+
+    def of(self, message: Message) -> list[LinkCopy]:
+        route = self._routing(message)
+        if not route.hops:
+            return []
+        known = self._durable if message.qos else self._fleeting
+        found = known.get(route)
+        if found is None:
+            found = [self.for_hop(hop) for hop in route.hops if message.qos or not hop.durable_only]
+            if len(known) > CACHED_COPIES:
+                known.clear()
+            known[route] = found
+        return found
+
+    def of_run(self, route: Route) -> list[LinkCopy] | None:
+        """The copies of a QoS 0 message, where they are the same for every message of the topic."""
+        if route.shares or any(hop.shares or hop.shares_done for hop in route.hops):
+            return None
+        return [self.for_hop(hop) for hop in route.hops if not hop.durable_only]
+
+    def picks_share(self, share: str, message: Message) -> bool:
+        return share in self._routing(message).shares
+
+    def _routing(self, message: Message) -> Route:
+        if message is not self._routed:
+            entry = self._entry
+            if entry is None or entry.message is not message:
+                self._route = self._of_client(message)
+            else:
+                self._route = self._of_peer(entry)
+            self._routed = message
+        return self._route
+
+    def _of_client(self, message: Message) -> Route:
+        log = self._hub.log
+        self._number += 1
+        number = log.next_offset() if message.qos and log is not None else self._number
+        return self._node.route(message.topic, CLIENT, self._node.name, number)
+
+    def _of_peer(self, entry: LinkMessage) -> Route:
+        message = entry.message
+        shares = entry.shares if self._uses & SHARE else ()
+        if not self._uses & DISTRIBUTE:
+            return Route((), shares) if shares else EMPTY_ROUTE
+        return self._node.route(
+            message.topic,
+            entry.stage,
+            message.origin,
+            message.origin_offset,
+            entry.served,
+            shares,
+            entry.shares_done,
+            bool(entry.flags & CHECK),
+        )

@@ -1,0 +1,244 @@
+"""One broker's part in the city: answers the hub, carries out what the node wants, and keeps links to peers; no I/O.
+
+Three narrow doors lead outside. What is stored goes through the hub into its log; what is sent goes to a transport;
+what time it is the shell says with `hub.at` before it calls anything here. The live broker and the simulator differ
+only behind these doors.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from metromq.errors import PeerViolation
+from metromq.federation.city import City
+from metromq.federation.effects import (
+    Effect,
+    HandOver,
+    Keep,
+    Replay,
+    Reroute,
+    RoutesChanged,
+    Send,
+    SendRetained,
+    SessionArrived,
+    SessionFound,
+    SessionTaken,
+    TableChanged,
+)
+from metromq.federation.host.catch_up import CatchUp
+from metromq.federation.host.copies import Copies
+from metromq.federation.host.receiving import Receiving
+from metromq.federation.host.retained_versions import RetainedVersions
+from metromq.federation.host.roaming import Report as Report
+from metromq.federation.host.roaming import Roaming
+from metromq.federation.host.timers import Timers
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
+from metromq.federation.links.inbox import Inbox
+from metromq.federation.links.link import Link
+from metromq.federation.links.transport import Transport
+from metromq.federation.node import Node
+from metromq.protocol.session import records
+from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
+from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.session.session import Session
+from metromq.protocol.wire.reasons import PROTOCOL_ERROR
+
+TICKS_PER_HELLO: Final = 5
+
+
+@final
+class Host(Federation):
+    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds."""
+
+    def __init__(self, city: City, name: str, hub: Hub, report: Report) -> None:
+        self.city = city
+        self.name = name
+        self.hub = hub
+        self.node = Node(city, name, hub.wall_us, self._now_us())
+        self.inbox = Inbox()
+        self.links: dict[str, Link] = {}
+        self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
+        self.tick_s = city.membership.hello_interval_ms / 1000 / TICKS_PER_HELLO
+        self._report = report
+        self._transport: Transport | None = None
+        self._ticked_at = hub.now
+        self._timers = Timers()
+        self._copies = Copies(hub, self.node)
+        self._retained = RetainedVersions(hub, name, self._copies)
+        self._catch_up = CatchUp(hub, self.node, self._copies)
+        self._roaming = Roaming(hub, self.node, self._copies, self._timers, self.run, report)
+        self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self._roaming)
+        self._runners: dict[type, Callable[[Any], None]] = {
+            Send: self._send_frame,
+            Keep: self._keep,
+            RoutesChanged: self._routes_changed,
+            TableChanged: self._table_changed,
+            Reroute: self._catch_up.reroute,
+            HandOver: self._catch_up.hand_over,
+            Replay: self._catch_up.replay,
+            SendRetained: self._retained.send,
+            SessionFound: self._roaming.found,
+            SessionTaken: self._roaming.taken,
+            SessionArrived: lambda effect: None,  # sessions travel as messages, so that none is lost on the way
+        }
+
+    def _now_us(self) -> int:
+        return int(self.hub.now * 1_000_000)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self, transport: Transport) -> None:
+        """After recovery: opens links to the peers and begins to greet."""
+        self._transport = transport
+        self._ticked_at = self.hub.now
+        for session in self.hub.sessions.values():
+            if not session.client_id.startswith("$"):
+                self.node.directory.restored(session.client_id, session.detached_wall_us)
+        for peer in self.node.peers:
+            link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), transport, self)
+            link.open()
+        self.run(self.node.directory.living(self.city.names))
+        self.tick()
+
+    def stop(self) -> None:
+        for link in self.links.values():
+            link.close()
+
+    def tick(self) -> None:
+        hub, now_us = self.hub, self._now_us()
+        passed_s = hub.now - self._ticked_at
+        self._ticked_at = hub.now
+        if passed_s > self.tick_s * (1 + TICKS_PER_HELLO):
+            self._report("warning", "this process stood still", seconds=round(passed_s, 3))
+            self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
+        if self._transport is not None:
+            self._transport.tick(hub.now)
+        self.run(self.node.tick(now_us, len(hub.connections) - len(self.heard)))
+        self._catch_up.mark()
+        self._timers.run(hub.now)
+
+    def link_up(self, link: Link) -> None:
+        waiting = link.session.waiting() + len(link.session.inflight)
+        self._report("info", "link is up", peer=link.peer, waiting=waiting)
+        self.run(self.node.peer_up(link.peer, self._now_us()))
+        self.hub.resume(link.session)
+
+    def link_down(self, link: Link, problem: str) -> None:
+        self._report("info", "link is down", peer=link.peer, problem=problem)
+        if link.peer in self.node.up:
+            self.run(self.node.peer_down(link.peer, self._now_us()))
+
+    # --- the node's effects ---------------------------------------------------------------------------------------
+
+    def run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._runners[type(effect)](effect)
+        if effects:
+            self._copies.changed()
+
+    def _send_frame(self, effect: Send) -> None:
+        self.links[effect.peer].send_frame(encode_frame(effect.frame))
+
+    def _keep(self, effect: Keep) -> None:
+        self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
+
+    def _table_changed(self, effect: TableChanged) -> None:
+        for entry in effect.entries:
+            self._report("info", "topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
+
+    def _routes_changed(self, effect: RoutesChanged) -> None:
+        for topic_filter in effect.filters:
+            self.hub.routes.invalidate(topic_filter)
+
+    # --- what the hub asks ----------------------------------------------------------------------------------------
+
+    def run_copies(self, topic: str) -> list[LinkCopy] | None:
+        return self._copies.of_run(self.node.route(topic))
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        return self._copies.of(message)
+
+    def picks_share(self, group: str, filter: str, message: Message) -> bool:
+        return self._copies.picks_share(f"$share/{group}/{filter}", message)
+
+    def subscribed(self, filter: str, share: str, members: int) -> None:
+        full = f"$share/{share}/{filter}" if share else filter
+        self.run(self.node.subscribed(full, self._now_us(), members if share else 1))
+
+    def unsubscribed(self, filter: str, share: str) -> None:
+        self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
+
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+        return self._roaming.asks(outlet, client_id, clean_start)
+
+    def ended(self, session: Session) -> None:
+        if not session.client_id.startswith("$"):
+            self.run(self.node.directory.ended(session.client_id))
+
+    def retains(self, message: Message) -> bool:
+        return self._retained.accepts(message)
+
+    # --- what peers send ------------------------------------------------------------------------------------------
+
+    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+        old = self.heard.get(peer)
+        if old is not None and old is not outlet:
+            old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
+        self.heard[peer] = outlet
+
+    def link_lost(self, peer: str, outlet: Outlet) -> None:
+        if self.heard.get(peer) is outlet:
+            del self.heard[peer]
+
+    def journal_told(self, peer: str, journal: str) -> None:
+        """A peer that has proved its name says which journal its sequences count in."""
+        try:
+            number = int(journal, 16)
+        except ValueError:
+            return
+        if self.inbox.journal_of(peer, number):
+            self._report("warning", "the peer started with a new journal", peer=peer)
+
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        if topic == CONTROL_TOPIC:
+            self.run(self.node.frame(peer, payload, self._now_us()))
+        elif topic == BATCH_TOPIC:
+            self.receiving.batch(peer, payload, waiter)
+        elif topic == RUN_TOPIC:
+            self.receiving.run(peer, payload)
+        else:
+            raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
+
+    # --- after a restart ------------------------------------------------------------------------------------------
+
+    def recovered(self, kind: int, body: bytes) -> None:
+        reader = Unpacker(body)
+        peer = reader.text()
+        if kind == records.LINK:
+            self.inbox.restore_cursor(peer, reader.u64(), reader.i64())
+        else:
+            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
+
+    def replayed(self, message: Message, uses: int) -> None:
+        if message.kind == KIND_LINK and message.origin_offset >= 0:
+            self.inbox.received(message.origin, message.origin_offset, uses)
+
+    def snapshot(self) -> bytes:
+        packer = Packer().blob(self.inbox.dump())
+        kept = self.node.snapshot()
+        packer.u32(len(kept))
+        for keep in kept:
+            packer.text(keep.peer).blob(encode_frame(keep.frame))
+        self._retained.pack(packer)
+        return packer.done()
+
+    def restored(self, state: bytes) -> None:
+        if not state:
+            return
+        reader = Unpacker(state)
+        self.inbox.load(reader.blob())
+        for _ in range(reader.u32()):
+            peer = reader.text()
+            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
+        self._retained.unpack(reader)

@@ -1,0 +1,83 @@
+"""What peers send: batches and runs of messages, each taken once, for the uses that are still open."""
+
+from typing import final
+
+from metromq.federation.host.copies import Copies
+from metromq.federation.host.retained_versions import RetainedVersions
+from metromq.federation.host.roaming import Roaming
+from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch
+from metromq.federation.links.inbox import DELIVER, DROP, Inbox
+from metromq.federation.links.routing_slip import read_slip
+from metromq.federation.links.runs import decode_run
+from metromq.federation.node import Node
+from metromq.federation.stages import FINAL
+from metromq.protocol.session import records
+from metromq.protocol.session.hub import Hub, LinkCopy, Waiter
+from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.session.packing import Packer
+
+
+@final
+class Receiving:
+    def __init__(
+        self, hub: Hub, node: Node, inbox: Inbox, copies: Copies, retained: RetainedVersions, roaming: Roaming
+    ) -> None:
+        self._hub = hub
+        self._node = node
+        self._inbox = inbox
+        self._copies = copies
+        self._retained = retained
+        self._roaming = roaming
+        self.messages: dict[str, int] = dict.fromkeys(node.peers, 0)
+        self.bytes: dict[str, int] = dict.fromkeys(node.peers, 0)
+
+    def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
+        entries = decode_batch(payload, self._hub.wall_us)
+        self._count(peer, len(entries), len(payload))
+        for entry in entries:
+            self._take(peer, entry)
+        self._copies.take(None)
+        if waiter is not None:
+            inbox = self._inbox
+            cursor = Packer().text(peer).u64(inbox.journal_number(peer)).i64(inbox.cursor(peer)).done()
+            self._hub.append(records.LINK, cursor, True)
+            inbox.settled(peer)
+            self._hub.when_committed(waiter)
+
+    def run(self, peer: str, payload: bytes) -> None:
+        """QoS 0 packets as their publisher sent them: passed on as they are wherever that is possible."""
+        run = decode_run(payload)
+        slip = read_slip(run.note)
+        self._count(peer, len(run.packets) // run.size, len(payload))
+        hub = self._hub
+        route = hub.routes.find(run.topic())
+        onward: list[LinkCopy] | None = []
+        if slip.stage < FINAL:
+            onward = self._copies.of_run(self._node.route(route.topic, slip.stage, run.origin, 0, slip.served))
+        if route.plain and onward is not None and self._node.name not in slip.served:
+            hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
+            return
+        for text in run.payloads():
+            message = Message(route.topic, text, 0, False, b"", 0, hub.wall_us, "", KIND_LINK, run.origin)
+            self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served))
+        self._copies.take(None)
+
+    def _count(self, peer: str, messages: int, size: int) -> None:
+        self.messages[peer] = self.messages.get(peer, 0) + messages
+        self.bytes[peer] = self.bytes.get(peer, 0) + size
+
+    def _take(self, peer: str, entry: LinkMessage) -> None:
+        message = entry.message
+        uses = self._inbox.accept(peer, entry, self._node.name)
+        if uses == DROP:
+            return
+        if self._roaming.is_session(message):
+            self._roaming.arrived(peer, message)
+            return
+        if entry.flags & SYNC:
+            self._retained.sync(message)
+            return
+        if message.retain and self._retained.has(message):
+            uses &= ~DELIVER  # it came as a stored message before
+        self._copies.take(entry, uses)
+        self._hub.publish(message, None, uses, bool(uses & DELIVER))

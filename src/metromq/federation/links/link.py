@@ -1,0 +1,229 @@
+"""The sending end of a link: collects what the hub gives it for a peer and sends it in batches; no I/O.
+
+What waits for the peer is in the hub's queue for the link, and in the journal; a batch that is not settled when the
+link breaks is still there, and is sent again over the next connection.
+"""
+
+from collections import deque
+from typing import Final, Protocol, final
+
+from metromq.federation.links.batch import LinkMessage, encode_batch
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC
+from metromq.federation.links.routing_slip import read_slip
+from metromq.federation.links.runs import encode_run
+from metromq.federation.links.transport import Transport
+from metromq.protocol.session.census import DELAY_BUCKETS
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.outlet import Flusher, Outlet
+from metromq.protocol.session.session import Session
+from metromq.protocol.wire.packets import MQTT5
+
+MAX_BATCH_MESSAGES: Final = 512
+MAX_BATCH_BYTES: Final = 256 * 1024
+SOFT_BYTES: Final = 4 << 20  # unacknowledged; what waits beyond stays in the journal
+HARD_BYTES: Final = 16 << 20  # QoS 0 beyond this is dropped and counted
+MESSAGE_BYTES: Final = 64  # what a message counts for beside its payload
+
+
+class LinkEvents(Protocol):
+    """What a link tells its host."""
+
+    def link_up(self, link: "Link") -> None: ...
+
+    def link_down(self, link: "Link", problem: str) -> None: ...
+
+
+@final
+class Link(Flusher):
+    """One per peer."""
+
+    def __init__(self, hub: Hub, peer: str, session: Session, transport: Transport, host: LinkEvents) -> None:
+        self.peer = peer
+        self.session = session
+        self.up = False
+        self.problem = ""
+        self.sent_messages = 0
+        self.sent_bytes = 0  # of messages; greetings and announcements are not counted
+        self._hub = hub
+        self._host = host
+        self._transport = transport
+        self._outlet = LinkOutlet(self, hub)
+        self._batches: deque[tuple[int, int, int]] = deque()  # under way: token, last offset, bytes
+        self._choked = False  # the network takes no more for now
+        self._delays = [0] * DELAY_BUCKETS
+        self.durable: list[LinkMessage] = []
+        self.fleeting: list[LinkMessage] = []
+        self.runs: list[tuple[bytes, int]] = []
+
+    def open(self) -> None:
+        self._transport.open(self.peer, self)
+
+    def close(self) -> None:
+        self._transport.close(self.peer)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Batches under way."""
+        return len(self._batches)
+
+    # What the hub and the host call.
+
+    def flush(self) -> None:
+        if not self.up:
+            self._discard()
+            return
+        while self.durable and not self._choked:
+            self._send_batch(_cut(self.durable), True)
+        if not self._choked:
+            self.send_fleeting()
+
+    def send_fleeting(self) -> None:
+        """QoS 0: single messages, and then the runs, which came after them."""
+        while self.fleeting:
+            self._send_batch(_cut(self.fleeting), False)
+        if self.runs:
+            self._send_runs()
+
+    def send_frame(self, data: bytes) -> None:
+        """A control frame, behind everything that was sent before it."""
+        if self.up:
+            self.flush()
+            self._transport.send(self.peer, CONTROL_TOPIC, data, False)
+
+    def take_delays(self) -> tuple[int, ...]:
+        """How long messages waited before they left, since the last time; the oldest of a batch stands for it."""
+        delays, self._delays = self._delays, [0] * DELAY_BUCKETS
+        return tuple(delays)
+
+    # Inside.
+
+    def _send_batch(self, batch: list[LinkMessage], must_store: bool) -> None:
+        hub = self._hub
+        data = encode_batch(batch, hub.wall_us, hub.name)
+        size = sum(_bytes_of(entry) for entry in batch)
+        self.sent_messages += len(batch)
+        self.sent_bytes += len(data)
+        delay_us = max(hub.wall_us - batch[0].message.time_us, 0)
+        self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
+        token = self._transport.send(self.peer, BATCH_TOPIC, data, must_store)
+        if must_store and self.up:
+            self._batches.append((token, batch[-1].sequence, size))
+        else:
+            self._outlet.waiting_bytes -= size
+
+    def _send_runs(self) -> None:
+        runs, self.runs = self.runs, []
+        for data, count in runs:
+            self.sent_messages += count
+            self.sent_bytes += len(data)
+            self._transport.send(self.peer, RUN_TOPIC, data, False)
+        under_way = sum(size for _, _, size in self._batches)
+        self._outlet.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
+
+    def _discard(self) -> None:
+        self._batches.clear()
+        self.durable.clear()
+        self.fleeting.clear()
+        self.runs.clear()
+        self._outlet.waiting_bytes = 0
+
+    # What the transport tells.
+
+    def opened(self) -> None:
+        self.up = True
+        self.problem = ""
+        self._choked = False
+        self._discard()
+        self._outlet.closing = False
+        self.session.outlet = self._outlet
+        self._host.link_up(self)
+
+    def lost(self, problem: str) -> None:
+        was_up, self.up = self.up, False
+        is_news, self.problem = problem != self.problem, problem
+        self._discard()
+        if was_up:
+            self.session.outlet = None
+        if was_up or is_news:
+            self._host.link_down(self, problem)
+
+    def settled(self, token: int, is_stored: bool) -> None:
+        """Batches are acknowledged in order."""
+        if not self._batches or self._batches[0][0] != token:
+            return
+        _, offset, size = self._batches.popleft()
+        if not is_stored:  # the peer's disk is full: it gets the batch again later
+            self._transport.reset(self.peer, "the peer cannot store messages")
+            return
+        self._outlet.waiting_bytes -= size
+        self._hub.acknowledged_through(self.session, offset)
+
+    def may_send(self, allowed: bool) -> None:
+        self._choked = not allowed
+        if allowed:
+            self.flush()
+
+
+@final
+class LinkOutlet(Outlet):
+    """What the hub sees of a link."""
+
+    def __init__(self, link: Link, hub: Hub) -> None:
+        super().__init__(hub.dirty, SOFT_BYTES, HARD_BYTES)
+        self.is_link = True
+        self.version = MQTT5
+        self.link = link
+        self.hub = hub
+        self.owner = link
+
+    def carry(self, message: Message, note: bytes) -> bool:
+        if message.expires_at_us and message.expires_at_us <= self.hub.wall_us:
+            return False
+        self._add(self.link.durable, message, note, message.offset)
+        return True
+
+    def forward(self, message: Message, note: bytes) -> None:
+        if self.waiting_bytes > self.hard_limit_bytes:
+            self.dropped += 1
+            return
+        if self.link.runs:  # a topic keeps its order, whichever way its messages take
+            self.link.send_fleeting()
+        self._add(self.link.fleeting, message, note, 0)
+
+    def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
+        if self.waiting_bytes > self.hard_limit_bytes:
+            self.dropped += count
+            return
+        self.link.runs.append((encode_run(newer, origin or self.hub.name, note, run), count))
+        self.waiting_bytes += len(run)
+        self._mark()
+
+    def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
+        slip = read_slip(note)
+        entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, slip.shares, slip.shares_done)
+        entries.append(entry)
+        self.waiting_bytes += _bytes_of(entry)
+        self._mark()
+
+    def _mark(self) -> None:
+        if not self.marked:
+            self.marked = True
+            self.dirty.append(self)
+
+
+def _bytes_of(entry: LinkMessage) -> int:
+    return len(entry.message.payload) + MESSAGE_BYTES
+
+
+def _cut(entries: list[LinkMessage]) -> list[LinkMessage]:
+    """Takes the next batch off the front."""
+    size = count = 0
+    for entry in entries:
+        size += len(entry.message.payload) + len(entry.message.topic)
+        if count and (size > MAX_BATCH_BYTES or count >= MAX_BATCH_MESSAGES):
+            break
+        count += 1
+    batch = entries[:count]
+    del entries[:count]
+    return batch

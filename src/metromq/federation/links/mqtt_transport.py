@@ -1,0 +1,234 @@
+"""Links as MQTT 5 over byte streams: each broker is a client of its peers, and proves that it belongs to the city.
+
+Who makes the streams (TCP, TLS, memory under a virtual clock) is a dialler's business. A lost way is dialled again
+after a pause that doubles, and that differs between brokers, so that a city does not come back all at once.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from metromq.client.core import ClientCore
+from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
+from metromq.client.options import Options
+from metromq.federation.links.auth import METHOD, Dialler
+from metromq.federation.links.frames import LINK_CLIENT_PREFIX
+from metromq.federation.links.transport import Transport, TransportEvents
+from metromq.protocol.wire.packets import MQTT5, Properties, Publish
+
+FIRST_RETRY_S: Final = 0.1
+LAST_RETRY_S: Final = 2.0
+KEEPALIVE_S: Final = 10
+CONNECT_TIMEOUT_S: Final = 5.0
+MAX_BATCHES_UNDER_WAY: Final = 64
+LARGEST_PACKET_BYTES: Final = 268_435_460
+
+
+class ByteStream(Protocol):
+    """One connection to a peer."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class StreamDialler(Protocol):
+    """Makes byte streams: calls `connected`, `received`, `closed` and `may_write` of the line it was given."""
+
+    def dial(self, peer: str, line: "Line") -> None: ...
+
+
+@final
+class Credentials:
+    """What a broker says and proves to its peers. `nonce` makes random bytes; no `secret`: certificates prove names."""
+
+    def __init__(self, name: str, journal_id: str, secret: bytes | None, nonce: Callable[[], bytes]) -> None:
+        self.name = name
+        self.journal_id = journal_id
+        self.secret = secret
+        self.nonce = nonce
+
+    def options(self, peer: str) -> Options:
+        proof = None
+        if self.secret is not None:
+            proof = _Proof(Dialler(self.secret, self.name, peer, self.nonce()))
+        return Options(
+            LINK_CLIENT_PREFIX + self.name,
+            MQTT5,
+            True,
+            None,
+            KEEPALIVE_S,
+            self.journal_id,
+            None,
+            None,
+            100,
+            MAX_BATCHES_UNDER_WAY,
+            0,
+            LARGEST_PACKET_BYTES,
+            Properties(),
+            proof,
+        )
+
+
+class _Proof:
+    """The dialler's proof as the client's authentication."""
+
+    method = METHOD
+
+    def __init__(self, dialler: Dialler) -> None:
+        self._dialler = dialler
+
+    def start(self) -> bytes:
+        return self._dialler.connect_data()
+
+    def answer(self, challenge: bytes) -> bytes:
+        return self._dialler.answer(challenge)
+
+    def finish(self, verdict: bytes | None) -> None:
+        """The peer proved itself in its challenge."""
+
+
+@final
+class Line:
+    """One try to reach a peer, and the connection that came of it; falls silent when it is over."""
+
+    def __init__(self, way: "_Way", core: ClientCore) -> None:
+        self._way: _Way | None = way
+        self.core = core
+        self.stream: ByteStream | None = None
+
+    def connected(self, stream: ByteStream) -> None:
+        self.stream = stream
+        if self._way is None:  # too late
+            stream.abort()
+        else:
+            self._way.do(self.core.connect(self._way.clock()))
+
+    def received(self, data: bytes) -> None:
+        if self._way is not None:
+            self._way.do(self.core.receive(data, self._way.clock()))
+
+    def closed(self, problem: str) -> None:
+        if self._way is not None:
+            self._way.lost(problem or "the peer closed the connection")
+
+    def may_write(self, allowed: bool) -> None:
+        if self._way is not None:
+            self._way.events.may_send(allowed)
+
+    def hang_up(self) -> None:
+        self._way = None
+        if self.stream is not None:
+            self.stream.abort()
+
+
+@final
+class _Way:
+    """To one peer."""
+
+    def __init__(
+        self,
+        peer: str,
+        events: TransportEvents,
+        dialler: StreamDialler,
+        credentials: Credentials,
+        clock: Callable[[], float],
+    ) -> None:
+        self.peer = peer
+        self.events = events
+        self.clock = clock
+        self.is_open = False
+        self._dialler = dialler
+        self._credentials = credentials
+        self._line: Line | None = None
+        self._dialled_at = 0.0
+        self._dial_at = 0.0  # not before
+        self._tries = 0
+
+    def tick(self, now: float) -> None:
+        line = self._line
+        if line is None:
+            if now >= self._dial_at:
+                self._dial(now)
+        elif self.is_open:
+            self.do(line.core.tick(now))
+        elif now - self._dialled_at > CONNECT_TIMEOUT_S:
+            self.lost(f"no answer within {CONNECT_TIMEOUT_S:g} s")
+
+    def _dial(self, now: float) -> None:
+        self._dialled_at = now
+        self._line = line = Line(self, ClientCore(self._credentials.options(self.peer)))
+        self._dialler.dial(self.peer, line)
+
+    def do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            line = self._line
+            if line is None:
+                return
+            if isinstance(effect, Send):
+                if line.stream is not None:
+                    line.stream.write(effect.data)
+            elif isinstance(effect, Settled):
+                self.events.settled(effect.token, effect.reason_codes[0] < 0x80)
+            elif isinstance(effect, Opened):
+                self.is_open = True
+                self._tries = 0
+                self.events.opened()
+            elif isinstance(effect, Closed):
+                self.lost(str(effect.error or "closed"))
+            else:
+                assert isinstance(effect, Failed)  # Closed follows
+
+    def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
+        line = self._line
+        if line is None or not self.is_open:
+            return 0
+        token, effects = line.core.publish(Publish(kind, parcel, 1 if must_store else 0), self.clock())
+        self.do(effects)
+        return token
+
+    def lost(self, problem: str) -> None:
+        """Hangs up, and dials again after a while."""
+        line, self._line = self._line, None
+        if line is None:
+            return
+        self.is_open = False
+        line.hang_up()
+        self._dial_at = self.clock() + self._pause_s()
+        self._tries += 1
+        self.events.lost(problem)
+
+    def _pause_s(self) -> float:
+        """Between half and one and a half times the pause, by names and number, so that it needs no chance."""
+        text = f"{self._credentials.name}\0{self.peer}\0{self._tries}".encode()
+        spread = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big") / (1 << 32)
+        return float(min(FIRST_RETRY_S * (1 << min(self._tries, 10)), LAST_RETRY_S) * (0.5 + spread))
+
+
+@final
+class MqttTransport(Transport):
+    """`clock` is the time of the event that is being handled."""
+
+    def __init__(self, dialler: StreamDialler, credentials: Credentials, clock: Callable[[], float]) -> None:
+        self._dialler = dialler
+        self._credentials = credentials
+        self._clock = clock
+        self._ways: dict[str, _Way] = {}
+
+    def open(self, peer: str, events: TransportEvents) -> None:
+        self._ways[peer] = _Way(peer, events, self._dialler, self._credentials, self._clock)
+
+    def close(self, peer: str) -> None:
+        way = self._ways.pop(peer, None)
+        if way is not None:
+            way.lost("this broker keeps no link to it any more")
+
+    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
+        return self._ways[peer].send(kind, parcel, must_store)
+
+    def reset(self, peer: str, problem: str) -> None:
+        self._ways[peer].lost(problem)
+
+    def tick(self, now: float) -> None:
+        for way in list(self._ways.values()):
+            way.tick(now)
