@@ -13,8 +13,8 @@ from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.door import HttpDoor
 from metromq.broker.keeping import Keeper
 from metromq.broker.peers.certificates import dialling_context, link_door
-from metromq.broker.peers.link_access import CityAccess, LinkAccess
-from metromq.broker.peers.member import CityMember, link_secret
+from metromq.broker.peers.city_access import CityAccess
+from metromq.broker.peers.member import CityMember, link_secret, nonce
 from metromq.broker.recording import Recording
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
@@ -25,6 +25,7 @@ from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError
 from metromq.federation.city import City
 from metromq.federation.host import Host
+from metromq.federation.links.link_access import LinkAccess
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.settings import Settings
@@ -145,7 +146,9 @@ class Broker:
         host = self.member.host
         self.hub.federate(host)
         certified = city.links.certified
-        self._link_access = LinkAccess(config.name, host.node.peers, link_secret(city), certified, host.journal_told)
+        self._link_access = LinkAccess(
+            config.name, host.node.peers, link_secret(city), certified, host.journal_told, nonce
+        )
         return CityAccess(config.auth, self._authenticator, None if certified else self._link_access)
 
     async def _open_links(self, member: CityMember, city: City) -> None:

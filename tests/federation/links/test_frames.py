@@ -90,9 +90,20 @@ def entries(draw: st.DrawFn) -> LinkMessage:
     return LinkMessage(message, draw(st.integers(0, 3)), draw(NUMBER), flags, draw(names), draw(names), draw(names))
 
 
-MESSAGE_FIELDS = (
-    "topic payload qos retain properties expires_at_us time_us publisher kind origin origin_offset offset".split()
-)
+MESSAGE_FIELDS = [
+    "topic",
+    "payload",
+    "qos",
+    "retain",
+    "properties",
+    "expires_at_us",
+    "time_us",
+    "publisher",
+    "kind",
+    "origin",
+    "origin_offset",
+    "offset",
+]
 
 
 def shown(entry: LinkMessage) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ class CityMember:
         hub, host = self._turns.hub, self.host
         known = {peer: addresses.get(peer) or self._city.link_address(peer) for peer in self._city.names}
         self._dialler = TcpDialler(known, tls, self._turns)
-        credentials = Credentials(host.name, self.journal_id, secret, lambda: secrets.token_bytes(NONCE_BYTES))
+        credentials = Credentials(host.name, self.journal_id, secret, nonce)
         self._turns.now()
         host.start(MqttTransport(self._dialler, credentials, lambda: hub.now))
         self._turns.worked()
@@ -57,6 +57,10 @@ class CityMember:
 
 def _report(level: str, event: str, **details: object) -> None:
     {"info": logs.info, "warning": logs.warning, "error": logs.error}[level](event, **details)
+
+
+def nonce() -> bytes:
+    return secrets.token_bytes(NONCE_BYTES)
 
 
 def _journal_id(data_dir: Path | None) -> str:

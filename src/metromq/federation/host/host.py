@@ -45,6 +45,7 @@ from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import PROTOCOL_ERROR
 
 TICKS_PER_HELLO: Final = 5
+LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
 
 
 @final
@@ -59,7 +60,8 @@ class Host(Federation):
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
         self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
-        self.tick_s = city.membership.hello_interval_ms / 1000 / TICKS_PER_HELLO
+        self._hello_s = city.membership.hello_interval_ms / 1000
+        self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
         self._transport: Transport | None = None
         self._ticked_at = hub.now
@@ -109,7 +111,7 @@ class Host(Federation):
         hub, now_us = self.hub, self._now_us()
         passed_s = hub.now - self._ticked_at
         self._ticked_at = hub.now
-        if passed_s > self.tick_s * (1 + TICKS_PER_HELLO):
+        if passed_s > self.tick_s + self._hello_s:
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
         if self._transport is not None:

@@ -18,42 +18,44 @@ def simulate(scheme: str, load: Load, factor: int = 100, seconds: float | None =
     city = SimCity(grid_city(scheme, l_b=load.level, hello_interval_ms=600_000))
     _attach(city, workload)
     city.run(WARM_UP_S)
-    for broker in city.brokers.values():
-        broker.reset_counters()
+    before = _totals(city)
     _schedule(city, workload, seconds)
     city.run(seconds + WARM_UP_S)
-    brokers = list(city.brokers.values())
-    scale = factor / seconds / len(brokers)
-    return Cost(
-        sum(broker.counters.publications_in for broker in brokers) * scale,
-        sum(broker.counters.subscriptions_in for broker in brokers) * scale,
-        sum(broker.counters.publications_out for broker in brokers) * scale,
-        sum(broker.subscriptions_out() for broker in brokers) * scale,
+    scale = factor / seconds / len(city.brokers)
+    return Cost(*((late - early) * scale for early, late in zip(before, _totals(city), strict=True)))
+
+
+def _totals(city: SimCity) -> tuple[int, int, int, int]:
+    """Publications and subscriptions in, then out, over all brokers."""
+    counts = [broker.counts() for broker in city.brokers.values()]
+    return (
+        sum(count.publications_in for count in counts),
+        sum(count.subscriptions_in for count in counts),
+        sum(count.publications_out for count in counts),
+        sum(count.subscriptions_out for count in counts),
     )
 
 
 def _attach(city: SimCity, workload: Workload) -> None:
-    for broker in city.brokers.values():
-        broker.start()
+    city.start()
     for subscriber in workload.subscribers:
-        city.connect(subscriber.name, subscriber.broker)
-        city.brokers[subscriber.broker].subscribe(subscriber.name, subscriber.topic_filter, 0)
+        city.connect(subscriber.name, subscriber.broker).subscribe(subscriber.topic_filter, 0)
     for publisher in workload.publishers:
         city.connect(publisher.name, publisher.broker)
 
 
 def _schedule(city: SimCity, workload: Workload, seconds: float) -> None:
     for at_s, publisher in workload.publications(seconds):
-        city.network.after(at_s, partial(_publish, city, publisher))
+        city.clock.after(at_s, partial(_publish, city, publisher))
     for at_s, subscriber in workload.changes(seconds):
-        city.network.after(at_s, partial(_change, city, subscriber))
+        city.clock.after(at_s, partial(_change, city, subscriber))
 
 
 def _publish(city: SimCity, publisher: Publisher) -> None:
-    city.brokers[publisher.broker].publish(publisher.name, publisher.topic, "x", 0, False)
+    city.client(publisher.name).publish(publisher.topic, "x", 0)
 
 
 def _change(city: SimCity, subscriber: Subscriber) -> None:
-    broker = city.brokers[subscriber.broker]
-    broker.unsubscribe(subscriber.name, subscriber.topic_filter)
-    broker.subscribe(subscriber.name, subscriber.next_filter, 0)
+    client = city.client(subscriber.name)
+    client.unsubscribe(subscriber.topic_filter)
+    client.subscribe(subscriber.next_filter, 0)

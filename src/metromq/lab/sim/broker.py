@@ -1,496 +1,267 @@
-"""A simulated broker: the host of a real Node, with sessions, a journal and durable links in memory."""
+"""A whole broker under the virtual clock: the product's hub, sessions, host and links on simulated disk and network."""
 
-import json
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Final, final
 
 from metromq.federation.city import City
-from metromq.federation.distribution import Hop
-from metromq.federation.effects import (
-    Effect,
-    HandOver,
-    Keep,
-    Replay,
-    Reroute,
-    Send,
-    SendRetained,
-    SessionArrived,
-    SessionFound,
-    SessionTaken,
-)
-from metromq.federation.interest import FilterIndex
-from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
-from metromq.federation.links.frames import SessionState, decode_frame, encode_frame
-from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, SHARE, Inbox
-from metromq.federation.links.outbox import Outbox
-from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.lab.sim.network import Network
-from metromq.lab.sim.sessions import Session, Sessions, SimClient, is_shared
-from metromq.protocol.session.message import Message
-from metromq.protocol.topics.areas import area_of
+from metromq.federation.host import Host, Report
+from metromq.federation.links.auth import METHOD, NONCE_BYTES
+from metromq.federation.links.link_access import LinkAccess
+from metromq.federation.links.mqtt_transport import Credentials, Line, MqttTransport
+from metromq.lab.sim.disk import Disk, DiskLog
+from metromq.lab.sim.network import Network, StreamEnd, StreamListener
+from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.connection import Connection
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.outlet import Flusher
+from metromq.protocol.session.recovery import Snapshot, recover
+from metromq.protocol.session.settings import Settings
 
-GHOST_HELLOS = 8  # how long a moved session still collects what was on its way to the old broker
+EPOCH_US: Final = 1_800_000_000_000_000  # the wall clock at the start
+TICK_S: Final = 0.25
+COMMIT_S: Final = 0.0005  # from a record to the disk
 
 
-@dataclass(slots=True)
-class Counters:
+@dataclass(frozen=True, slots=True)
+class Counts:
     """Messages in and out, as the paper counts them: publications and subscriptions, with clients and with peers."""
 
-    publications_in: int = 0
-    publications_out: int = 0
-    subscriptions_in: int = 0
-    between: int = 0  # messages sent to peers
-
-
-@dataclass(slots=True)
-class Record:
-    """A journalled message, where it was sent, and at which stage it came."""
-
-    message: Message
-    stage: int
-    peers: set[str]
-    time_us: int
-
-
-@dataclass(slots=True)
-class Disk:
-    """What survives a kill."""
-
-    journal: list[Record] = field(default_factory=list)
-    kept: list[tuple[str, bytes]] = field(default_factory=list)
-    outboxes: dict[str, Outbox] = field(default_factory=dict)
-    inbox: Inbox = field(default_factory=Inbox)
-    retained: dict[str, Message] = field(default_factory=dict)
-    sessions: Sessions = field(default_factory=Sessions)
-    since: dict[str, int] = field(default_factory=dict)  # when each client connected
-    leaving: list[tuple[str, SessionState]] = field(default_factory=list)
-    lives: int = 0
-    offset: int = 0
+    publications_in: int
+    publications_out: int
+    subscriptions_in: int
+    subscriptions_out: int
+    between: int  # messages sent to peers
 
 
 class SimBroker:
-    def __init__(self, city: City, name: str, network: Network) -> None:
+    def __init__(self, city: City, name: str, network: Network, report: Report, settings: Settings) -> None:
         self.city = city
         self.name = name
-        self.network = network
-        self.disk = Disk(outboxes={other: Outbox() for other in city.names if other != name})
-        self.counters = Counters()
-        self.running = False
-        self.node: Node | None = None
-        self.peers: dict[str, SimBroker] = {}  # filled by the city
+        self.skew_us = 0  # how far its wall clock is ahead
+        self.disk = Disk(_digest(f"journal of {name}").hex()[:14])
+        self.hub: Hub | None = None
+        self.host: Host | None = None
+        self._network = network
+        self._report = report
+        self._settings = settings
         self._held: list[Callable[[], None]] | None = None  # while paused
-        self._connections: dict[str, int] = {}  # the connection to each peer that we know to be up
-        self._ghosts: dict[str, str] = {}
-        self._number = 0
-        self._encoded: tuple[object, bytes] = (None, b"")  # the last frame: broadcasts come one after the other
-        self._runners: dict[type, Callable[[Any], None]] = {
-            Send: self._send_frame,
-            Keep: lambda effect: self.disk.kept.append((effect.peer, encode_frame(effect.frame))),
-            Reroute: self._reroute,
-            HandOver: self._hand_over,
-            Replay: self._replay,
-            SendRetained: self._send_retained,
-            SessionTaken: self._session_taken,
-            SessionArrived: self._session_arrived,
-            SessionFound: lambda effect: None,
-        }
+        self._access: Access = Access()
+        self._committing = False
+        self._nonces = 0
 
     @property
-    def now_us(self) -> int:
-        return int(self.network.env.now * 1_000_000) + 1
+    def running(self) -> bool:
+        return self.hub is not None
 
     # Life and death.
 
     def start(self) -> None:
-        self.disk.lives += 1
-        self.running = True
+        disk = self.disk
+        disk.lives += 1
         self._held = None
-        self.node = node = Node(self.city, self.name, self.disk.lives, self.now_us)
-        for peer, data in self.disk.kept:
-            node.restore(peer, decode_frame(data), self.now_us)
-        for topic_filter, members in self.disk.sessions.filters():
-            self._run(node.subscribed(topic_filter, self.now_us, members if is_shared(topic_filter) else 1))
-        for client in self.disk.sessions.by_name:
-            node.directory.restored(client, self.disk.since[client])
-        self._run(node.directory.living(self.city.names))
-        self.network.start(self.name)
-        self._tick(self.disk.lives)
+        self._committing = False
+        self.hub = hub = Hub(self._settings, DiskLog(disk), self.name)
+        self._look_at_the_clock(hub)
+        self.host = host = Host(self.city, self.name, hub, self._report)
+        hub.federate(host)
+        recover(hub, disk.state, disk.after_state())
+        self._look_at_the_clock(hub)
+        secret = (self.city.links.secret or "").encode()
+        self._access = _SimAccess(LinkAccess(self.name, host.node.peers, secret, False, host.journal_told, self._nonce))
+        self._network.acceptors[self.name] = self
+        credentials = Credentials(self.name, disk.journal_id, secret, self._nonce)
+        self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.now)))
+        self._tick(disk.lives, host.tick_s, host.tick)
+        self._tick(disk.lives, TICK_S, self._check)
 
-    def kill(self) -> None:
-        """As kill -9: connections break, what is not on disk is gone."""
-        self.running = False
-        self.node = None
-        self.network.stop(self.name)
-        for outbox in self.disk.outboxes.values():
-            outbox.lost()
-        for session in list(self.disk.sessions.by_name.values()):
-            session.connected = False
-            if session.clean:
-                self._end_session(session)
+    def kill(self, power: bool = False) -> None:
+        """As kill -9, or as a power cut: connections break, what is not on disk is gone."""
+        self.hub = self.host = self._held = None
+        self._network.acceptors.pop(self.name, None)
+        self._network.drop(self.name)
+        self.disk.crash(power)
 
     def pause(self) -> None:
         """As SIGSTOP: connections stay, nothing is answered."""
-        self._held = []
+        if self._held is None and self.running:
+            self._held = []
 
     def resume(self) -> None:
         held, self._held = self._held or [], None
         for action in held:
-            action()
+            self.run(action)
 
-    def later(self, action: Callable[[], None]) -> None:
-        """Runs what the network brings, now or after the pause."""
+    def take_snapshot(self) -> None:
+        if self.hub is not None:
+            self._commit(self.disk.lives)
+            self.disk.keep_state(b"".join(Snapshot(self.hub).pieces()))
+
+    # Every event is a turn: look at the clock, act, write what there is to write.
+
+    def run(self, action: Callable[[], None]) -> None:
         if self._held is not None:
             self._held.append(action)
-        elif self.running:
+        elif self.hub is not None:
+            self._look_at_the_clock(self.hub)
             action()
+            self._worked()
 
-    def _tick(self, life: int) -> None:
-        if self.disk.lives != life or not self.running:
+    def _look_at_the_clock(self, hub: Hub) -> None:
+        now = self._network.clock.now
+        hub.at(now + 1.0, EPOCH_US + self.skew_us + int(now * 1_000_000))
+
+    def _worked(self) -> None:
+        hub = self.hub
+        if hub is None:
             return
-        if self._held is None and self.node is not None:
-            clients = sum(session.connected for session in self.disk.sessions.by_name.values())
-            self._run(self.node.tick(self.now_us, clients))
-        self.network.after(self.city.membership.hello_interval_ms / 5000, lambda: self._tick(life))
+        while hub.dirty:
+            outlet = hub.dirty.pop(0)
+            outlet.marked = False
+            if outlet.owner is not None:
+                outlet.owner.flush()
+        if hub.position > hub.committed_position and not self._committing:
+            self._committing = True
+            life = self.disk.lives
+            self._network.clock.after(COMMIT_S, lambda: self.run(lambda: self._commit(life)))
 
-    def peer_up(self, peer: str) -> None:
-        connection = self.network.generation(self.name, peer)
+    def _commit(self, life: int) -> None:
+        if self.hub is not None and life == self.disk.lives:
+            self._committing = False
+            self.disk.write()
+            self.hub.committed(self.hub.position)
 
-        def up() -> None:
-            self._connections[peer] = connection
-            self.disk.outboxes[peer].resume(self.peers[peer].disk.inbox.cursor(self.name))
-            self._run(self._node.peer_up(peer, self.now_us))
-            for to, frame in list(self.disk.leaving):
-                if to == peer:
-                    self._send_frame(Send(peer, frame))
-            self._pump(peer)
+    def _tick(self, life: int, every_s: float, action: Callable[[], None]) -> None:
+        def tick() -> None:
+            if self.running and self.disk.lives == life:
+                if self._held is None:  # a process that stands still misses its ticks
+                    self.run(action)
+                self._network.clock.after(every_s, tick)
 
-        self.later(up)
+        self._network.clock.after(every_s, tick)
 
-    def peer_down(self, peer: str) -> None:
-        def down() -> None:
-            self.disk.outboxes[peer].lost()
-            self._run(self._node.peer_down(peer, self.now_us))
+    def _check(self) -> None:
+        assert self.hub is not None
+        for connection in list(self.hub.connections):
+            connection.check()
+        self.hub.tick()
 
-        self.later(down)
+    # Connections.
 
-    @property
-    def _node(self) -> Node:
-        assert self.node is not None, f"{self.name} is not running"
-        return self.node
+    def accept(self, end: StreamEnd) -> StreamListener | None:
+        if self.hub is None:
+            return None
+        self._look_at_the_clock(self.hub)
+        return _Served(self, end, Connection(self.hub, self._access, Peer(end.far, True)))
 
-    # Clients.
+    def dial(self, peer: str, line: Line) -> None:
+        def connected(end: StreamEnd) -> None:
+            end.listener = _Dialled(self, line)
+            self.run(lambda: line.connected(end))
 
-    def connect(self, client: SimClient, clean: bool, will: Message | None = None) -> None:
-        session = self.disk.sessions.by_name.get(client.name)
-        if session is not None and (clean or session.clean):
-            self._end_session(session)
-            session = None
-        if session is None:
-            session = self.disk.sessions.by_name[client.name] = Session(client, True, clean)
-        session.connected, session.will = True, will
-        session.flush()
-        self.disk.since[client.name] = self.now_us
-        self._run(self._node.directory.connected(client.name, self.now_us, clean, not clean))
+        life = self.disk.lives
 
-    def disconnect(self, client: str, abruptly: bool) -> None:
-        session = self.disk.sessions.by_name.get(client)
-        if session is None:
-            return
-        session.connected = False
-        will, session.will = session.will, None
-        if will is not None and abruptly:
-            self._accept(will)
-        if session.clean:
-            self._end_session(session)
-            self._run(self._node.directory.ended(client))
+        def failed(problem: str) -> None:
+            if self.disk.lives == life:
+                self.run(lambda: line.closed(problem))
 
-    def subscribe(self, client: str, topic_filter: str, qos: int) -> None:
-        session = self.disk.sessions.by_name[client]
-        self.counters.subscriptions_in += 1
-        self.disk.sessions.add(session, topic_filter, qos)
-        self._want(topic_filter)
-        if not is_shared(topic_filter):
-            for message in self._retained_matching((topic_filter,)):
-                if message.payload:
-                    session.take(message, min(qos, message.qos), True)
+        self._network.dial(self.name, peer, connected, failed)
 
-    def unsubscribe(self, client: str, topic_filter: str) -> None:
-        self.disk.sessions.remove(self.disk.sessions.by_name[client], topic_filter)
-        self._want(topic_filter)
+    def _nonce(self) -> bytes:
+        self._nonces += 1
+        return _digest(f"{self.name} {self.disk.lives} {self._nonces}")
 
-    def publish(self, client: str, topic: str, payload: str, qos: int, retain: bool) -> None:
-        self.counters.publications_in += 1
-        self._accept(Message(topic, payload.encode(), qos, retain, publisher=client))
+    # Seeing.
 
-    def _want(self, topic_filter: str) -> None:
-        if self.node is None:
-            return
-        members = self.disk.sessions.holders(topic_filter)
-        if members:
-            effects = self.node.subscribed(topic_filter, self.now_us, members if is_shared(topic_filter) else 1)
-        else:
-            effects = self.node.unsubscribed(topic_filter, self.now_us)
-        self._run(effects)
-
-    def _end_session(self, session: Session) -> None:
-        for topic_filter in list(session.subscriptions):
-            self.disk.sessions.remove(session, topic_filter)
-            self._want(topic_filter)
-        self.disk.sessions.by_name.pop(session.client.name, None)
-
-    # Messages.
-
-    def _accept(self, message: Message) -> None:
-        """A client's own message, or its will."""
-        message.time_us, message.origin = self.now_us, self.name
-        offset = self._journal(message, CLIENT)
-        message.origin_offset = offset
-        self._number += 1
-        route = self._node.route(message.topic, CLIENT, self.name, offset if message.qos else self._number)
-        if message.retain:
-            self._retain(message)
-        self.counters.publications_out += self.disk.sessions.deliver(message, True, route.shares)
-        self._forward(message, offset, route.hops)
-
-    def _journal(self, message: Message, stage: int) -> int:
-        """The offset in our journal, or -1 for QoS 0."""
-        if not message.qos:
-            return -1
-        self.disk.journal.append(Record(message, stage, set(), self.now_us))
-        self.disk.offset = len(self.disk.journal) - 1
-        return self.disk.offset
-
-    def _forward(self, message: Message, offset: int, hops: tuple[Hop, ...], flags: int = 0) -> None:
-        for hop in hops:
-            if not message.qos and (hop.durable_only or hop.peer not in self._node.up):
-                continue
-            entry = LinkMessage(
-                message,
-                hop.stage,
-                max(offset, 0),
-                flags | (CHECK if hop.check else 0),
-                hop.served,
-                hop.shares,
-                hop.shares_done,
-            )
-            if offset >= 0:
-                self.disk.journal[offset].peers.add(hop.peer)
-            self.disk.outboxes[hop.peer].add(entry)
-            self._pump(hop.peer)
-
-    def _pump(self, peer: str) -> None:
-        if peer not in self._node.up or self._connections[peer] != self.network.generation(self.name, peer):
-            return
-        outbox = self.disk.outboxes[peer]
-        while batch := outbox.next_batch():
-            self._send_batch(peer, batch, True)
-        while batch := outbox.fleeting_batch():
-            self._send_batch(peer, batch, False)
-
-    def _send_batch(self, peer: str, batch: list[LinkMessage], acknowledged: bool) -> None:
-        data = encode_batch(batch, self.now_us)
-        self.counters.publications_out += len(batch)
-        self.counters.between += len(batch)
-        other = self.peers[peer]
-        connection = self.network.generation(self.name, peer) if acknowledged else -1
-        self.network.send(self.name, peer, lambda: other.later(lambda: other.batch(self.name, data, connection)))
-
-    def batch(self, sender: str, data: bytes, connection: int) -> None:
-        for entry in decode_batch(data, self.now_us):
-            self.counters.publications_in += 1
-            self._receive(sender, entry)
-        if connection == self.network.generation(self.name, sender):
-            other = self.peers[sender]
-            self.network.send(self.name, sender, lambda: other.later(lambda: other.acknowledged(self.name)))
-
-    def acknowledged(self, peer: str) -> None:
-        self.disk.outboxes[peer].acknowledged()
-        self._pump(peer)
-
-    def _receive(self, sender: str, entry: LinkMessage) -> None:
-        message = entry.message
-        uses = self.disk.inbox.accept(sender, entry, self.name)
-        if uses == DROP:
-            return
-        if message.retain and not self._retain(message) and (entry.flags & SYNC or self._has_retained(message)):
-            uses &= ~DELIVER
-        if entry.flags & SYNC:
-            if uses & DELIVER and message.payload:
-                self.disk.sessions.deliver(message, True, (), retain=True)
-            return
-        shares = entry.shares if uses & SHARE else ()
-        hops: tuple[Hop, ...] = ()
-        offset = self._journal(message, entry.stage)
-        if uses & DISTRIBUTE:
-            route = self._node.route(
-                message.topic,
-                entry.stage,
-                message.origin,
-                message.origin_offset,
-                entry.served,
-                shares,
-                entry.shares_done,
-                bool(entry.flags & CHECK),
-            )
-            hops, shares = route.hops, route.shares
-        self.counters.publications_out += self.disk.sessions.deliver(message, bool(uses & DELIVER), shares)
-        self._forward(message, offset, hops)
-
-    # Retained messages: the greater (time, broker) wins everywhere; an empty payload is a deletion.
-
-    def _retain(self, message: Message) -> bool:
-        known = self.disk.retained.get(message.topic)
-        if known is not None and (known.time_us, known.origin) >= (message.time_us, message.origin):
-            return False
-        self.disk.retained[message.topic] = message
-        return True
-
-    def _has_retained(self, message: Message) -> bool:
-        known = self.disk.retained[message.topic]
-        return (known.time_us, known.origin) == (message.time_us, message.origin)
-
-    def _retained_matching(self, filters: tuple[str, ...]) -> list[Message]:
-        if not self.disk.retained:
-            return []
-        index = FilterIndex()
-        for topic_filter in filters:
-            index.put(topic_filter, 1)
-        return [message for topic, message in sorted(self.disk.retained.items()) if index.matching(topic)]
-
-    # Effects.
-
-    def _run(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            runner = self._runners.get(type(effect))
-            if runner is not None:
-                runner(effect)
-
-    def _send_frame(self, effect: Send) -> None:
-        if effect.frame is not self._encoded[0]:
-            self._encoded = (effect.frame, encode_frame(effect.frame))
-        data = self._encoded[1]
-        other = self.peers[effect.peer]
-        done = effect.frame if isinstance(effect.frame, SessionState) else None
-
-        def arrive() -> None:
-            if done is not None and (effect.peer, done) in self.disk.leaving:
-                self.disk.leaving.remove((effect.peer, done))
-            other.later(lambda: other.frame(self.name, data))
-
-        self.network.send(self.name, effect.peer, arrive)
-
-    def frame(self, sender: str, data: bytes) -> None:
-        node = self._node
-        before = node.counters.interest_in
-        effects = node.frame(sender, data, self.now_us)
-        self.counters.subscriptions_in += node.counters.interest_in - before
-        self._run(effects)
-
-    def subscriptions_out(self) -> int:
-        return self._node.counters.interest_out
-
-    def reset_counters(self) -> None:
-        self.counters = Counters()
-        self._node.counters.interest_out = 0
-
-    def _reroute(self, effect: Reroute) -> None:
-        level = self.city.areas.l_b
-        taken = self.disk.outboxes[effect.peer].take(
-            lambda entry: entry.stage == OWNER and area_of(entry.message.topic, level) == effect.area
+    def counts(self) -> Counts:
+        hub, host = self.hub, self.host
+        assert hub is not None
+        assert host is not None
+        between = sum(link.sent_messages for link in host.links.values())
+        return Counts(
+            hub.counters.messages_received + sum(host.receiving.messages.values()),
+            hub.counters.messages_sent + between,
+            hub.counters.subscribes + host.node.counters.interest_in,
+            host.node.counters.interest_out,
+            between,
         )
-        for entry in taken:
-            offset = self._journal(entry.message, CLIENT)
-            message = entry.message
-            route = self._node.route(
-                message.topic,
-                CLIENT,
-                self.name,
-                message.origin_offset,
-                shares_done=entry.shares_done,
-                check=True,
-            )
-            if route.shares:
-                self.disk.sessions.deliver(message, False, route.shares)
-            self._forward(message, offset, route.hops)
 
-    def _hand_over(self, effect: HandOver) -> None:
-        since_us = self.now_us - effect.age_us
-        for record in list(self.disk.journal):
-            message = record.message
-            if record.time_us < since_us or area_of(message.topic, self.city.areas.l_b) != effect.area:
-                continue
-            served = tuple(dict.fromkeys((self.name, message.origin, *sorted(record.peers))))
-            self._again(record, Hop(effect.heir, HANDOVER, True, served))
+    def backlog(self, peer: str) -> int:
+        """Messages that wait for a peer or are on their way to it."""
+        session = self.host.links[peer].session if self.host is not None else None
+        return session.waiting() + len(session.inflight) if session is not None else 0
 
-    def _replay(self, effect: Replay) -> None:
-        if not self.disk.journal:
-            return
-        index = FilterIndex()
-        for topic_filter, age_us in effect.wanted:
-            index.put(topic_filter, age_us)
-        for record in list(self.disk.journal):
-            message, age_us = record.message, self.now_us - record.time_us
-            if effect.peer in (*record.peers, message.origin):
-                continue
-            if not any(age_us <= index.get(topic_filter) for topic_filter in index.matching(message.topic)):
-                continue
-            if self._node.replays(message.topic, message.origin, age_us, self.now_us):
-                self._again(record, Hop(effect.peer, FINAL, True))
 
-    def _again(self, record: Record, hop: Hop) -> None:
-        """Journals a message anew for a link, because a link's sequences only grow."""
-        record.peers.add(hop.peer)
-        self._forward(record.message, self._journal(record.message, FINAL), (hop,))
+@final
+class _Dialler:
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
 
-    def _send_retained(self, effect: SendRetained) -> None:
-        for message in self._retained_matching(effect.filters):
-            self._forward(message, self._journal(message, FINAL), (Hop(effect.peer, FINAL),), SYNC)
+    def dial(self, peer: str, line: Line) -> None:
+        self._broker.dial(peer, line)
 
-    # Sessions that move.
 
-    def _session_taken(self, effect: SessionTaken) -> None:
-        session = self.disk.sessions.by_name.get(effect.client)
-        if session is None:
-            return
-        session.connected, session.will = False, None
-        if effect.clean_start or session.clean:
-            self._end_session(session)
-            return
-        self._ghosts[effect.client] = effect.broker
-        self._export(session, effect, False)
-        wait_s = GHOST_HELLOS * self.city.membership.hello_interval_ms / 1000
+@final
+class _Dialled:
+    """A stream that this broker opened: what it brings is for its line."""
 
-        def bury() -> None:
-            self._ghosts.pop(effect.client, None)
-            self._export(session, effect, True)
-            self._end_session(session)
+    def __init__(self, broker: SimBroker, line: Line) -> None:
+        self._broker = broker
+        self._line = line
 
-        self.network.after(wait_s, lambda: self.later(bury))
+    def received(self, data: bytes) -> None:
+        self._broker.run(lambda: self._line.received(data))
 
-    def _export(self, session: Session, effect: SessionTaken, last: bool) -> None:
-        messages = [LinkMessage(message, FINAL) for message, _, _ in session.queue]
-        session.queue.clear()
-        state = {
-            "subscriptions": session.subscriptions,
-            "messages": encode_batch(messages, self.now_us).hex(),
-        }
-        frame = SessionState(effect.client, effect.time_us, last, json.dumps(state).encode())
-        self.disk.leaving.append((effect.broker, frame))
-        self._send_frame(Send(effect.broker, frame))
+    def closed(self, problem: str) -> None:
+        self._broker.run(lambda: self._line.closed(problem))
 
-    def _session_arrived(self, effect: SessionArrived) -> None:
-        session = self.disk.sessions.by_name.get(effect.client)
-        if session is None or self.disk.since[effect.client] != effect.time_us:
-            return
-        if session.arrived is None:
-            session.arrived = set()
-        state = json.loads(effect.state)
-        for topic_filter, qos in state["subscriptions"].items():
-            self.disk.sessions.add(session, topic_filter, qos)
-            self._want(topic_filter)
-        for entry in decode_batch(bytes.fromhex(state["messages"]), self.now_us):
-            session.take(entry.message, entry.message.qos, False)
-        if effect.last:
-            session.arrived = None
+
+@final
+class _Served(Flusher):
+    """A stream that a client or a peer opened to this broker."""
+
+    def __init__(self, broker: SimBroker, end: StreamEnd, connection: Connection) -> None:
+        self._broker = broker
+        self._end = end
+        self._connection = connection
+        connection.owner = self
+
+    def received(self, data: bytes) -> None:
+        self._broker.run(lambda: self._connection.receive(data))
+
+    def closed(self, problem: str) -> None:
+        self._broker.run(self._connection.lost)
+
+    def flush(self) -> None:
+        connection = self._connection
+        data = connection.take()
+        connection.sent(0)
+        if data:
+            self._end.write(data)
+        if connection.closing:
+            self._end.abort()
+            connection.lost()
+        elif connection.hungry:
+            connection.drained()
+
+
+class _SimAccess(Access):
+    """Peers prove the secret; clients may do everything."""
+
+    def __init__(self, links: LinkAccess) -> None:
+        self._links = links
+
+    def connect(
+        self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
+    ) -> Decision:
+        if method == METHOD:
+            return self._links.connect(peer, client_id, username, password, method, data)
+        return super().connect(peer, client_id, username, password, method, data)
+
+    def continued(self, exchange: object, data: bytes) -> Decision:
+        return self._links.continued(exchange, data)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=NONCE_BYTES).digest()

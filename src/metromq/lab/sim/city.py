@@ -1,72 +1,100 @@
 """A whole simulated city: brokers, clients, faults and the virtual clock."""
 
+from typing import Final
+
+from metromq.client.messages import Will
 from metromq.errors import UsageError
 from metromq.federation.city import City
 from metromq.lab.sim.broker import SimBroker
-from metromq.lab.sim.network import Latency, Network, constant_latency, environment
-from metromq.lab.sim.sessions import Delivery, SimClient
-from metromq.protocol.session.message import Message
+from metromq.lab.sim.client import Delivery, SimClient
+from metromq.lab.sim.clock import VirtualClock
+from metromq.lab.sim.network import Latency, Network, constant_latency
+from metromq.protocol.session.settings import Settings
+
+LINKS_S: Final = 60.0  # far more than links need to come up
 
 
 class SimCity:
-    def __init__(self, city: City, latency: Latency | None = None) -> None:
+    def __init__(self, city: City, latency: Latency | None = None, settings: Settings | None = None) -> None:
         self.city = city
-        self.env = environment()
-        self.network = Network(self.env, latency or constant_latency(0.002))
-        self.brokers = {name: SimBroker(city, name, self.network) for name in city.names}
-        for broker in self.brokers.values():
-            broker.peers = {name: other for name, other in self.brokers.items() if name != broker.name}
-        self.network.on_up = lambda broker, peer: self.brokers[broker].peer_up(peer)
-        self.network.on_down = lambda broker, peer: self.brokers[broker].peer_down(peer)
+        self.clock = VirtualClock()
+        self.network = Network(self.clock, latency or constant_latency(0.002))
+        self.events: list[tuple[float, str, str]] = []  # what brokers told their operators: time, broker, what
+        self.brokers = {name: self._broker(name, settings or Settings()) for name in city.names}
         self.clients: dict[str, SimClient] = {}
-        self.places: dict[str, str] = {}
+
+    def _broker(self, name: str, settings: Settings) -> SimBroker:
+        def report(level: str, event: str, **details: object) -> None:
+            words = " ".join(f"{key}={value}" for key, value in details.items())
+            self.events.append((self.clock.now, name, f"{event} {words}"))
+
+        return SimBroker(self.city, name, self.network, report, settings)
 
     def start(self) -> None:
         for broker in self.brokers.values():
             broker.start()
-        self.run(0.1)
+        if not self.clock.run_until(self.is_joined, LINKS_S):
+            raise UsageError("the links of the city did not come up")
 
     def run(self, seconds: float) -> None:
-        self.env.run(until=self.env.now + seconds)
+        self.clock.run(seconds)
+
+    def is_joined(self) -> bool:
+        """Whether every link is up that can be."""
+        running = [broker for broker in self.brokers.values() if broker.host is not None]
+        names = {broker.name for broker in running}
+        return all(
+            link.up
+            for broker in running
+            if broker.host is not None
+            for link in broker.host.links.values()
+            if link.peer in names and not self.network.is_cut(broker.name, link.peer)
+        )
 
     def settle(self, limit_s: float = 120.0) -> None:
         """Runs until tables agree and nothing waits between brokers within reach; fails when that takes too long."""
         interval_s = self.city.membership.hello_interval_ms / 1000
-        end = self.env.now + limit_s
+        end = self.clock.now + limit_s
         quiet = 0
         while quiet < 2:
             self.run(interval_s * self.city.membership.far_factor)
             quiet = quiet + 1 if self._is_quiet() else 0
-            if self.env.now > end:
+            if self.clock.now > end:
                 raise UsageError(f"the city did not settle within {limit_s} s of virtual time")
 
     def _is_quiet(self) -> bool:
         running = [broker for broker in self.brokers.values() if broker.running]
-        for broker in running:
-            for peer, outbox in broker.disk.outboxes.items():
-                if self.network.connected(broker.name, peer) and len(outbox):
-                    return False
-        return self.tables_equal() or any(
-            not self.network.connected(one.name, other.name) for one in running for other in running if one is not other
-        )
+        pairs = [(one.name, other.name) for one in running for other in running if one is not other]
+        cut = [pair for pair in pairs if self.network.is_cut(*pair)]
+        if not self.is_joined() or any(
+            self.brokers[one].backlog(other) for one, other in pairs if (one, other) not in cut
+        ):
+            return False
+        return self.tables_equal() or bool(cut)
 
     def tables_equal(self) -> bool:
-        return len({broker.node.table.digest() for broker in self.brokers.values() if broker.node is not None}) == 1
+        hosts = [broker.host for broker in self.brokers.values()]
+        return len({host.node.table.digest() for host in hosts if host is not None}) == 1
 
     def owner(self, area: str, at: str) -> str:
-        node = self.brokers[at].node
-        return node.table.owner(area) if node is not None else ""
+        host = self.brokers[at].host
+        return host.node.table.owner(area) if host is not None else ""
 
     # Clients, by name.
 
-    def connect(self, client: str, broker: str, clean: bool = True, will: tuple[str, str] | None = None) -> None:
-        own = self.clients.setdefault(client, SimClient(client))
-        message = Message(will[0], will[1].encode(), 1, publisher=client) if will else None
-        self.places[client] = broker
-        self.brokers[broker].connect(own, clean, message)
+    def client(self, name: str) -> SimClient:
+        found = self.clients.get(name)
+        if found is None:
+            found = self.clients[name] = SimClient(name, self.network)
+        return found
 
-    def at(self, client: str) -> SimBroker:
-        return self.brokers[self.places[client]]
+    def connect(self, client: str, broker: str, keeps: bool = False, will: tuple[str, str] | None = None) -> SimClient:
+        """Runs until the broker has let the client in; the returned client may be refused or still waiting."""
+        own = self.client(client)
+        refusals = len(own.refused)
+        own.connect(broker, keeps, Will(will[0], will[1].encode(), 1) if will else None)
+        self.clock.run_until(lambda: own.is_open or len(own.refused) > refusals, 10.0)
+        return own
 
     def received(self, client: str) -> list[Delivery]:
-        return self.clients[client].received
+        return self.client(client).received

@@ -1,9 +1,13 @@
-"""The simulated network: delays, cuts and broken connections, on SimPy's virtual clock."""
+"""The simulated network: byte streams with delays that keep order, can be cut, and can be held up.
+
+Every stream runs between two named ends, brokers or clients. A cut breaks the streams between two ends at once, as a
+reset does; a hold keeps the bytes of one direction back until `heal`, as a network does that loses every packet.
+"""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Protocol, final
 
-import simpy
+from metromq.lab.sim.clock import VirtualClock
 
 Latency = Callable[[str, str], float]
 
@@ -12,34 +16,121 @@ def constant_latency(seconds: float) -> Latency:
     return lambda sender, receiver: seconds
 
 
+class StreamListener(Protocol):
+    """Who gets what a stream brings."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def closed(self, problem: str) -> None: ...
+
+
+class Acceptor(Protocol):
+    """A broker that takes connections; None: it does not."""
+
+    def accept(self, end: "StreamEnd") -> StreamListener | None: ...
+
+
+@final
+class StreamEnd:
+    """One end of a connection; what is written comes out at the other."""
+
+    def __init__(self, network: "Network", own: str, far: str) -> None:
+        self._network = network
+        self.own = own
+        self.far = far
+        self.other: StreamEnd | None = None
+        self.listener: StreamListener | None = None
+        self.is_open = True
+        self._held: list[bytes] = []
+        self._arrives_at = 0.0  # of the last bytes: later ones never overtake
+
+    def write(self, data: bytes) -> None:
+        other = self.other
+        if not self.is_open or other is None:
+            return
+        if self._held or (self.own, self.far) in self._network.holds:
+            self._held.append(data)
+            return
+        self._later(lambda: other.take(data))
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        for data in held:
+            self.write(data)
+
+    def take(self, data: bytes) -> None:
+        if self.is_open and self.listener is not None:
+            self.listener.received(data)
+
+    def abort(self) -> None:
+        """Closes; the other end hears of it."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._network.streams.pop(self, None)
+        other = self.other
+        if other is not None and (self.own, self.far) not in self._network.holds:
+            self._later(lambda: other.fail("the peer closed the connection"))
+
+    def fail(self, problem: str) -> None:
+        """The connection is gone, from outside."""
+        if self.is_open:
+            self.is_open = False
+            self._network.streams.pop(self, None)
+            if self.listener is not None:
+                self.listener.closed(problem)
+
+    def _later(self, action: Callable[[], None]) -> None:
+        clock = self._network.clock
+        self._arrives_at = max(self._arrives_at, clock.now + self._network.latency(self.own, self.far))
+        clock.after(self._arrives_at - clock.now, action)
+
+
+@final
 class Network:
-    """Connects every pair of running brokers that no cut separates; a connection keeps order and can break."""
-
-    def __init__(self, env: Any, latency: Latency) -> None:
-        self.env = env
-        self._latency = latency
+    def __init__(self, clock: VirtualClock, latency: Latency) -> None:
+        self.clock = clock
+        self.latency = latency
+        self.acceptors: dict[str, Acceptor] = {}
+        self.streams: dict[StreamEnd, None] = {}
+        self.holds: set[tuple[str, str]] = set()
         self._cuts: set[frozenset[str]] = set()
-        self._running: set[str] = set()
-        self._generations: dict[frozenset[str], int] = {}  # counts broken connections, so that late bytes are lost
-        self._connected: set[frozenset[str]] = set()
-        self.on_up: Callable[[str, str], None] = lambda broker, peer: None
-        self.on_down: Callable[[str, str], None] = lambda broker, peer: None
 
-    def start(self, broker: str) -> None:
-        self._running.add(broker)
-        for other in sorted(self._running - {broker}):
-            self._dial(broker, other)
+    def dial(self, own: str, far: str, connected: Callable[[StreamEnd], None], failed: Callable[[str], None]) -> None:
+        """Calls one of the two after a round trip; `connected` gets the near end, and must set its listener."""
 
-    def stop(self, broker: str) -> None:
-        self._running.discard(broker)
-        for pair in [pair for pair in sorted(self._connected, key=sorted) if broker in pair]:
-            self._break(pair)
+        def connect() -> None:
+            acceptor = self.acceptors.get(far)
+            if acceptor is None or frozenset((own, far)) in self._cuts:
+                failed("connection refused")
+                return
+            near_end, far_end = StreamEnd(self, own, far), StreamEnd(self, far, own)
+            near_end.other, far_end.other = far_end, near_end
+            far_end.listener = acceptor.accept(far_end)
+            if far_end.listener is None:
+                failed("connection refused")
+                return
+            self.streams[near_end] = self.streams[far_end] = None
+            connected(near_end)
+
+        if (own, far) not in self.holds and (far, own) not in self.holds:
+            self.clock.after(2 * self.latency(own, far), connect)
+
+    def drop(self, name: str) -> None:
+        """An end of streams is gone: its process died."""
+        for end in [end for end in self.streams if end.own == name]:
+            end.listener = None
+            end.abort()
 
     def cut(self, one: str, other: str) -> None:
         pair = frozenset((one, other))
         self._cuts.add(pair)
-        if pair in self._connected:
-            self._break(pair)
+        for end in [end for end in self.streams if {end.own, end.far} == pair]:
+            end.fail("connection reset")
+
+    def hold(self, sender: str, receiver: str) -> None:
+        """Nothing that one sends arrives at the other, and nobody is told."""
+        self.holds.add((sender, receiver))
 
     def split(self, side: Iterable[str], everyone: Iterable[str]) -> None:
         inside = set(side)
@@ -48,53 +139,11 @@ class Network:
                 self.cut(one, other)
 
     def heal(self) -> None:
-        healed, self._cuts = self._cuts, set()
-        for pair in sorted(healed, key=sorted):
-            self._dial(*sorted(pair))
+        self._cuts.clear()
+        self.holds.clear()
+        for end in list(self.streams):
+            end.release()
 
-    def connected(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) in self._connected
-
-    def generation(self, one: str, other: str) -> int:
-        """Which connection of the two it is: an answer belongs on the one that brought the question."""
-        return self._generations.get(frozenset((one, other)), 0)
-
-    def send(self, sender: str, receiver: str, arrive: Callable[[], None]) -> None:
-        """Calls `arrive` after the delay, unless the connection breaks before."""
-        pair = frozenset((sender, receiver))
-        if pair not in self._connected:
-            return
-        generation = self._generations.get(pair, 0)
-
-        def deliver(_: Any) -> None:
-            if self._generations.get(pair, 0) == generation:
-                arrive()
-
-        self.env.timeout(self._latency(sender, receiver)).callbacks.append(deliver)
-
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        self.env.timeout(seconds).callbacks.append(lambda _: action())
-
-    def _dial(self, one: str, other: str) -> None:
-        """A connection takes three trips: TCP, CONNECT and the proofs of the secret."""
-        pair = frozenset((one, other))
-
-        def connect() -> None:
-            if pair in self._connected or pair in self._cuts or not pair <= self._running:
-                return
-            self._connected.add(pair)
-            for broker, peer in ((one, other), (other, one)):
-                self.on_up(broker, peer)
-
-        self.after(3 * self._latency(one, other), connect)
-
-    def _break(self, pair: frozenset[str]) -> None:
-        self._connected.discard(pair)
-        self._generations[pair] = self._generations.get(pair, 0) + 1
-        for broker in sorted(pair & self._running):
-            (peer,) = pair - {broker}
-            self.on_down(broker, peer)
-
-
-def environment() -> Any:
-    return simpy.Environment()
+    def is_cut(self, one: str, other: str) -> bool:
+        held = (one, other) in self.holds or (other, one) in self.holds
+        return held or frozenset((one, other)) in self._cuts

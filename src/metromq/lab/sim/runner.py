@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from metromq.federation.city import grid_city
 from metromq.lab.scenario import Step, judge_delivery, judge_share, payloads, play
-from metromq.lab.sim.broker import SimBroker
 from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.client import SimClient
 
 
 class SimStage:
@@ -16,11 +16,11 @@ class SimStage:
             "city": self._found,
             "connects": self._connects,
             "subscribes": self._subscribes,
-            "unsubscribes": lambda words: self._at(words).unsubscribe(words["client"], words["filter"]),
+            "unsubscribes": lambda words: self._at(words).unsubscribe(words["filter"]),
             "publishes": self._publishes,
-            "clears": lambda words: self._at(words).publish(words["client"], words["topic"], "", 1, True),
-            "disconnects": lambda words: self._at(words).disconnect(words["client"], False),
-            "vanishes": lambda words: self._at(words).disconnect(words["client"], True),
+            "clears": lambda words: self._publish(words, "", 1, True),
+            "disconnects": lambda words: self._at(words).disconnect(),
+            "vanishes": lambda words: self._at(words).vanish(),
             "kill": lambda words: self.city.brokers[words["broker"]].kill(),
             "start": lambda words: self.city.brokers[words["broker"]].start(),
             "pause": lambda words: self.city.brokers[words["broker"]].pause(),
@@ -42,8 +42,8 @@ class SimStage:
         assert self._city is not None, "a story starts with its city"
         return self._city
 
-    def _at(self, words: Mapping[str, str]) -> SimBroker:
-        return self.city.at(words["client"])
+    def _at(self, words: Mapping[str, str]) -> SimClient:
+        return self.city.client(words["client"])
 
     def _found(self, words: Mapping[str, str]) -> None:
         self._city = SimCity(grid_city(words["routing"], count=int(words["count"]), hello_interval_ms=200))
@@ -51,20 +51,28 @@ class SimStage:
 
     def _connects(self, words: Mapping[str, str]) -> None:
         topic, _, payload = words.get("will", "").partition(" ")
-        self.city.connect(words["client"], words["broker"], "keeps" not in words, (topic, payload) if topic else None)
-        self.city.run(0.05)
+        will = (topic, payload) if topic else None
+        client = self.city.connect(words["client"], words["broker"], "keeps" in words, will)
+        assert client.is_open, f"{words['broker']} does not let {client.name} in: {client.refused[-1:]}"
 
     def _subscribes(self, words: Mapping[str, str]) -> None:
-        self._at(words).subscribe(words["client"], words["filter"], int(words.get("qos", "0")))
+        self._at(words).subscribe(words["filter"], int(words.get("qos", "0")))
         self.city.run(0.05)
 
     def _publishes(self, words: Mapping[str, str]) -> None:
         for payload in payloads(words["payloads"]):
-            broker = self._at(words)
-            broker.publish(words["client"], words["topic"], payload, int(words.get("qos", "0")), "retained" in words)
-            self.city.run(0.001)
+            self._publish(words, payload, int(words.get("qos", "0")), "retained" in words)
+
+    def _publish(self, words: Mapping[str, str], payload: str, qos: int, retain: bool) -> None:
+        """Until it is acknowledged, as a careful client would."""
+        client = self._at(words)
+        token = client.publish(words["topic"], payload, qos, retain)
+        self.city.run(0.001)
+        if token:
+            self.city.clock.run_until(lambda: token in client.acknowledged, 10.0)
 
     def _news(self, client: str) -> list[str]:
+        self.city.run(0.05)
         received = [delivery.payload for delivery in self.city.received(client)]
         start, self._read[client] = self._read.get(client, 0), len(received)
         return received[start:]

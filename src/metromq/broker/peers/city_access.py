@@ -1,0 +1,31 @@
+"""Access for the listeners of clients, through which peers enter too unless they have a listener of their own."""
+
+from metromq.broker.access import FileAccess
+from metromq.broker.auth.authenticator import Authenticator
+from metromq.config import Auth
+from metromq.federation.links.auth import METHOD
+from metromq.federation.links.link_access import LinkAccess, LinkExchange
+from metromq.protocol.session.access import Decision, Peer
+from metromq.protocol.wire.reasons import NOT_AUTHORIZED
+
+
+class CityAccess(FileAccess):
+    """Peers prove the city secret; everybody else is asked as on a broker of its own."""
+
+    def __init__(self, auth: Auth, authenticator: Authenticator | None, links: LinkAccess | None) -> None:
+        super().__init__(auth, authenticator)
+        self._links = links
+
+    def connect(
+        self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
+    ) -> Decision:
+        if method != METHOD:
+            return super().connect(peer, client_id, username, password, method, data)
+        if self._links is None:
+            return Decision(NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate")
+        return self._links.connect(peer, client_id, username, password, method, data)
+
+    def continued(self, exchange: object, data: bytes) -> Decision:
+        if isinstance(exchange, LinkExchange) and self._links is not None:
+            return self._links.continued(exchange, data)
+        return super().continued(exchange, data)

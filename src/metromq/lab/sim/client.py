@@ -1,0 +1,141 @@
+"""A client under the virtual clock: the product's own client core, over a simulated stream."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from metromq.client.core import ClientCore
+from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.messages import Will
+from metromq.client.options import Options
+from metromq.lab.sim.network import Network, StreamEnd
+from metromq.protocol.wire.packets import MQTT5, Properties, Publish, Subscription
+
+KEPT_S: Final = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    topic: str
+    payload: str
+    qos: int
+    retain: bool
+
+
+@final
+class SimClient:
+    """Keeps what it got over all its connections, and which of its publications were acknowledged."""
+
+    def __init__(self, name: str, network: Network, version: int = MQTT5) -> None:
+        self.name = name
+        self.place = ""  # the broker that it talks to, or talked to last
+        self.received: list[Delivery] = []
+        self.acknowledged: set[int] = set()  # tokens of publications
+        self.refused: list[str] = []  # why connections ended that the client did not end
+        self._network = network
+        self._version = version
+        self._core: ClientCore | None = None
+        self._end: StreamEnd | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._core is not None and self._core.is_open
+
+    def connect(self, broker: str, keeps: bool = False, will: Will | None = None) -> None:
+        """Begins; `is_open` tells when the broker has accepted."""
+        self.disconnect()
+        self.place = broker
+        core = self._core
+        if core is None or core.options.clean_start or not keeps:  # otherwise the session goes on on our side too
+            core = ClientCore(self._options(keeps, will))
+        core.options = self._options(keeps, will)
+        self._core = core
+        self._network.dial(self.name, broker, lambda end: self._connected(core, end), self.refused.append)
+
+    def _options(self, keeps: bool, will: Will | None) -> Options:
+        expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
+        return Options(self.name, self._version, not keeps, expiry_s, will=will)
+
+    def disconnect(self) -> None:
+        if self._core is not None:
+            self._do(self._core.disconnect(self._network.clock.now))
+        self._hang_up()
+
+    def vanish(self) -> None:
+        """The connection ends without DISCONNECT."""
+        self._hang_up()
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        core = self._open_core()
+        wanted = Subscription(topic_filter, qos)
+        self._do(core.subscribe([wanted], 0, Properties(), self._network.clock.now)[1])
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self._do(self._open_core().unsubscribe([topic_filter], Properties(), self._network.clock.now)[1])
+
+    def publish(self, topic: str, payload: str, qos: int, retain: bool = False) -> int:
+        """The token that will be among `acknowledged`; 0 at QoS 0."""
+        packet = Publish(topic, payload.encode(), qos, retain)
+        token, effects = self._open_core().publish(packet, self._network.clock.now)
+        self._do(effects)
+        return token
+
+    def _open_core(self) -> ClientCore:
+        assert self._core is not None, f"{self.name} is not connected"
+        return self._core
+
+    def _connected(self, core: ClientCore, end: StreamEnd) -> None:
+        if core is not self._core or self._end is not None:
+            end.abort()
+            return
+        self._end = end
+        end.listener = _Ear(self, end)
+        self._do(core.connect(self._network.clock.now))
+
+    def heard(self, end: StreamEnd, data: bytes) -> None:
+        if end is self._end and self._core is not None:
+            self._do(self._core.receive(data, self._network.clock.now))
+
+    def lost(self, end: StreamEnd, problem: str) -> None:
+        if end is self._end:
+            self.refused.append(problem)
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        end, self._end = self._end, None
+        if self._core is not None:
+            self._core.lost(None)
+        if end is not None:
+            end.abort()
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                if self._end is not None:
+                    self._end.write(effect.data)
+            elif isinstance(effect, Deliver):
+                message = effect.message
+                payload = bytes(message.payload).decode()
+                self.received.append(Delivery(message.topic, payload, message.qos, message.retain))
+                assert self._core is not None
+                self._do(self._core.taken(message, self._network.clock.now))
+            elif isinstance(effect, Settled):
+                self.acknowledged.add(effect.token)
+            elif isinstance(effect, Closed):
+                if effect.error is not None:
+                    self.refused.append(str(effect.error))
+                    self._hang_up()
+            else:
+                assert isinstance(effect, Opened | Failed)
+
+
+@final
+class _Ear:
+    def __init__(self, client: SimClient, end: StreamEnd) -> None:
+        self._client = client
+        self._end = end
+
+    def received(self, data: bytes) -> None:
+        self._client.heard(self._end, data)
+
+    def closed(self, problem: str) -> None:
+        self._client.lost(self._end, problem)

@@ -1,0 +1,192 @@
+"""A link on a real hub: nothing lost, nothing twice, in order, whatever breaks in between."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metromq.federation.distribution import Hop
+from metromq.federation.links.batch import LinkMessage, decode_batch
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC
+from metromq.federation.links.inbox import DELIVER, Inbox
+from metromq.federation.links.link import MAX_BATCH_MESSAGES, Link
+from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.links.transport import Transport, TransportEvents
+from metromq.federation.stages import FINAL
+from metromq.lab.sim.disk import Disk, DiskLog
+from metromq.protocol.session.hub import Federation, Hub, LinkCopy
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.recovery import Snapshot, recover
+from metromq.protocol.session.settings import Settings
+
+PEER = "peer"
+
+
+class HandTransport(Transport):
+    """Carries what the test lets it carry."""
+
+    def __init__(self) -> None:
+        self.wire: list[tuple[str, int, bytes]] = []  # kind, token, parcel
+        self.events: TransportEvents | None = None
+        self._token = 0
+
+    def open(self, peer: str, events: TransportEvents) -> None:
+        self.events = events
+
+    def close(self, peer: str) -> None:
+        self.break_off()
+
+    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
+        self._token += 1
+        self.wire.append((kind, self._token, parcel))
+        return self._token if must_store else 0
+
+    def reset(self, peer: str, problem: str) -> None:
+        self.break_off()
+
+    def tick(self, now: float) -> None:
+        """Nothing happens by itself."""
+
+    def break_off(self) -> None:
+        self.wire.clear()
+        if self.events is not None:
+            self.events.lost("broken off")
+
+    def heal(self) -> None:
+        assert self.events is not None
+        self.events.opened()
+
+
+class Sender(Federation):
+    """A broker whose messages all go to one peer."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.hub = Hub(Settings(), DiskLog(disk), "me")
+        self.hub.at(1.0, 1_000_000)
+        self.hub.federate(self)
+        recover(self.hub, disk.state, disk.after_state())
+        self.transport = HandTransport()
+        self.link = Link(self.hub, PEER, self.hub.link_session(PEER), self.transport, self)
+        self.link.open()
+        self.ups = 0
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        return [LinkCopy(self.hub.link_session(PEER), slip_of(Hop(PEER, FINAL)))]
+
+    def link_up(self, link: Link) -> None:
+        self.ups += 1
+        self.hub.resume(link.session)
+
+    def link_down(self, link: Link, problem: str) -> None:
+        assert problem
+
+    def publish(self, number: int) -> None:
+        self.hub.publish(Message("a", str(number).encode(), 2), None)
+
+    def commit(self) -> None:
+        self.disk.write()
+        self.hub.committed(self.hub.position)
+        self.link.flush()
+
+
+class Pair:
+    """The sender and what its peer remembers and has delivered."""
+
+    def __init__(self) -> None:
+        self.sender = Sender(Disk("0a"))
+        self.sender.transport.heal()
+        self.inbox = Inbox()
+        self.acks: list[int] = []
+        self.delivered: list[int] = []
+        self.published = 0
+        self.certain = 0  # of those published, so many are on disk
+
+    def do(self, event: str) -> None:
+        transport = self.sender.transport
+        if event == "publish":
+            self.sender.publish(self.published)
+            self.published += 1
+        elif event == "commit":
+            self.sender.commit()
+            self.certain = self.published
+        elif event == "receive" and transport.wire:
+            self._receive()
+        elif event == "ack" and self.acks:
+            assert transport.events is not None
+            transport.events.settled(self.acks.pop(0), True)
+            self.sender.link.flush()
+        elif event == "refuse" and self.acks:
+            assert transport.events is not None
+            transport.events.settled(self.acks.pop(0), False)
+            self._again()
+        elif event == "snapshot":
+            self.do("commit")
+            self.sender.disk.keep_state(b"".join(Snapshot(self.sender.hub).pieces()))
+        elif event == "break":
+            transport.break_off()
+            self._again()
+        elif event == "sender crashes":
+            self.sender.disk.crash()
+            self.sender = Sender(self.sender.disk)
+            self.published = self.certain
+            self._again()
+        elif event == "receiver crashes":  # its journal had the messages, but not yet the cursor behind them
+            self.inbox = Inbox()
+            self.inbox.restore_cursor("me", 1, self.delivered[-3] if len(self.delivered) > 2 else -1)
+            for number in self.delivered:
+                self.inbox.received("me", number, DELIVER)
+            self.do("break")
+
+    def _again(self) -> None:
+        self.acks.clear()
+        self.sender.transport.heal()
+        self.sender.link.flush()
+
+    def _receive(self) -> None:
+        kind, token, parcel = self.sender.transport.wire.pop(0)
+        assert kind == BATCH_TOPIC
+        entries: list[LinkMessage] = decode_batch(parcel, 1_000_000)
+        for entry in entries:
+            if self.inbox.accept("me", entry, PEER) & DELIVER:
+                self.delivered.append(entry.message.origin_offset)
+                assert int(entry.message.payload) == entry.message.origin_offset
+        self.acks.append(token)
+
+
+EVENTS = ("publish", "commit", "receive", "ack", "refuse", "snapshot", "break", "sender crashes", "receiver crashes")
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=60))
+@settings(deadline=None, max_examples=300)
+def test_a_link_delivers_in_order_exactly_once(events: list[str]) -> None:
+    pair = Pair()
+    for event in (*events, "commit", "break", *["receive", "ack"] * 70):
+        pair.do(event)
+    assert pair.delivered == list(range(pair.published))
+    session = pair.sender.link.session
+    assert session.waiting() + len(session.inflight) == 0
+    assert pair.sender.link.unacknowledged == 0
+
+
+def test_a_batch_is_bounded_and_frames_keep_their_place() -> None:
+    sender = Sender(Disk("0a"))
+    sender.transport.heal()
+    for number in range(MAX_BATCH_MESSAGES + 1):
+        sender.publish(number)
+    sender.disk.write()
+    sender.hub.committed(sender.hub.position)
+    sender.link.send_frame(b"frame")
+    kinds = [kind for kind, _, _ in sender.transport.wire]
+    assert kinds == [BATCH_TOPIC, BATCH_TOPIC, CONTROL_TOPIC]
+    assert len(decode_batch(sender.transport.wire[0][2], 0)) == MAX_BATCH_MESSAGES
+
+
+def test_a_choked_network_is_given_nothing_until_it_has_room() -> None:
+    sender = Sender(Disk("0a"))
+    sender.transport.heal()
+    assert sender.transport.events is not None
+    sender.transport.events.may_send(False)
+    sender.publish(0)
+    sender.commit()
+    assert sender.transport.wire == []
+    sender.transport.events.may_send(True)
+    assert [kind for kind, _, _ in sender.transport.wire] == [BATCH_TOPIC]
