@@ -6,9 +6,21 @@ from metromq.protocol.session.access import Access, Decision
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.packets import MQTT5, MQTT311, Ack, Connack, Connect, Publish, Will
+from metromq.protocol.wire.packets import (
+    MQTT5,
+    MQTT311,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Connack,
+    Connect,
+    Publish,
+    Will,
+)
 from tests.spec.test_late_decisions import Slow
-from tests.spec.world import PUBACK, PUBCOMP, PUBREC, PUBREL, VERSIONS, Client, World, bits
+from tests.spec.world import VERSIONS, Client, World, bits
 
 FOREIGNERS = [None, "bob", "Ann", "ann "]  # None: anonymous
 NEW_SESSION = Settings(foreign_client_id_replaces=True)

@@ -28,6 +28,7 @@ from metromq.federation.effects import (
     SendRetained,
     SessionArrived,
     SessionFound,
+    SessionRefused,
     SessionTaken,
     TableChanged,
 )
@@ -85,6 +86,7 @@ class CityHost(Federation):
             Replay: self.history.replay,
             SendRetained: self._send_retained,
             SessionFound: self.moves.found,
+            SessionRefused: self.moves.refused,
             SessionTaken: self.moves.taken,
             SessionArrived: lambda effect: None,  # sessions travel as messages, so that none is lost on the way
         }
@@ -100,7 +102,9 @@ class CityHost(Federation):
         """After recovery: dials every peer and begins to greet."""
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
-                self.node.directory.restored(session.client_id, session.detached_wall_us)
+                self.node.directory.restored(
+                    session.client_id, session.detached_wall_us, session.username, session.opened_us
+                )
         for peer in self.node.peers:
             link = Link(self, peer, self.hub.link_session(peer), secret, tls)
             self.links[peer] = link
@@ -234,11 +238,17 @@ class CityHost(Federation):
     def unsubscribed(self, filter: str, share: str) -> None:
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
-        return self.moves.asks(outlet, client_id, clean_start)
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+        return self.moves.asks(outlet, client_id, clean_start, username)
+
+    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+        self.moves.gave_up(outlet, client_id)
+
+    def connected(self, session: Session, resumed: bool) -> None:
+        self.moves.entered(session)
 
     def ended(self, session: Session) -> None:
-        if not session.client_id.startswith("$"):
+        if not session.client_id.startswith("$") and not self.moves.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     # --- retained messages: the greater (time, broker) wins everywhere ----------------------------------------------
