@@ -91,6 +91,9 @@ class Auth:
     acl_file: ExistingFile | None = None
     # None: anonymous clients only on loopback listeners and only without a password file.
     allow_anonymous: bool | None = None
+    # What a CONNECT meets whose client identifier has a session of another user. refuse: whoever came first keeps it;
+    # new-session: the old session ends, with all that waited for it, and the newcomer starts with nothing.
+    foreign_client_id: Literal["refuse", "new-session"] = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

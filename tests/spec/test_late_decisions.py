@@ -231,7 +231,7 @@ def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_late_yes_and_then_the_session_is_looked_for_elsewhere(at_once: bool) -> None:
     class Elsewhere(Federation):
-        def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+        def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
             if at_once:
                 outlet.proceed()
             return True

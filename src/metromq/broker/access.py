@@ -14,15 +14,34 @@ class FileAccess(Access):
     def __init__(self, auth: Auth, authenticator: Authenticator | None = None) -> None:
         self._auth = auth
         self._own_authenticator = authenticator
-        self._authenticator: Authenticator = authenticator or load_authenticator(auth)
+        self._files = load_authenticator(auth) if authenticator is None else None
+        self._before = self._files  # what was in force until the last reload
         self._acl: Acl | None = load_acl(auth.acl_file) if auth.acl_file else None
         self.answers = Answers()
 
     def reload(self) -> None:
         """Reads the files again; on an error the old rules stay and the error is the caller's to report."""
-        authenticator = self._own_authenticator or load_authenticator(self._auth)
+        files = load_authenticator(self._auth) if self._own_authenticator is None else None
         acl = load_acl(self._auth.acl_file) if self._auth.acl_file else None
-        self._authenticator, self._acl = authenticator, acl
+        self._before, self._files, self._acl = self._files, files, acl
+
+    def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
+        """Who was removed or has another password must go; only the files know, not a program's own authenticator.
+
+        Anonymous clients and certificates do not depend on the files.
+        """
+        if self._before is None or self._files is None:
+            return False
+        if username is None:
+            return True
+        if not username or (method is None and peer.identity):
+            return False
+        return self._files.credential(method, username) != self._before.credential(method, username)
+
+    def _authenticator(self) -> Authenticator:
+        authenticator = self._own_authenticator or self._files
+        assert authenticator is not None
+        return authenticator
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
@@ -32,14 +51,14 @@ class FileAccess(Access):
         )
         client = client_id or peer.address
         try:
-            return self.answers.decision(client, self._authenticator.connect(request))
+            return self.answers.decision(client, self._authenticator().connect(request))
         except Exception as error:  # a user's code may raise anything
             return self.answers.failed(client, error)
 
     def continued(self, exchange: object, data: bytes) -> Decision:
         assert isinstance(exchange, Exchange)
         try:
-            return self.answers.decision(exchange.client, self._authenticator.auth(exchange.state, data))
+            return self.answers.decision(exchange.client, self._authenticator().auth(exchange.state, data))
         except Exception as error:
             return self.answers.failed(exchange.client, error)
 

@@ -204,9 +204,9 @@ class Broker:
         except (ConfigError, OSError, ssl.SSLError) as error:
             logs.error("reload failed, the old files stay in force", problem=error)
             return
-        self.hub.routes.clear()
-        for connection in self.hub.connections:
-            connection.permissions_changed()
+        self.turns.now()
+        self.hub.rights_changed()
+        self.turns.worked()
         logs.info("reloaded passwords, access list and certificates")
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -301,4 +301,5 @@ def settings_of(config: Config) -> Settings:
         connect_timeout_s=limits.connect_timeout_s,
         max_connects_per_s=limits.max_connects_per_s,
         record_qos0=config.journal.record_qos0,
+        foreign_client_id_replaces=config.auth.foreign_client_id == "new-session",
     )

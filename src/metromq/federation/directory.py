@@ -2,16 +2,19 @@
 
 The directory of a client is the living broker with the highest hash of both names. When brokers come or go, everybody
 tells its clients to their new directories; what a lost directory knew is thereby known again. Of two brokers that both
-claim a client, the one with the later CONNECT has it, and the other is told to close and to send the session after.
+claim a user's client, the one with the later CONNECT has it, and the other is told to close and to send the session
+after. Another user's CONNECT is refused.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import final
 
-from metromq.federation.effects import Effect, Send, SessionFound, SessionTaken
+from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
+NO_SESSION = (1 << 62) - 1  # when a session was opened that is not there yet: later than any other
 _MASK = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that multiplying mixes the low bits of a hash into the high ones
 
@@ -21,6 +24,32 @@ class _Own:
     time_us: int
     clean_start: bool
     told: str  # the directory that knows
+    user: str = ""
+    opened_us: int = 0
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A broker that has a client: since when, for whom, and since when that one has had the session."""
+
+    time_us: int
+    broker: str
+    user: str
+    opened_us: int
+    replaces: bool
+
+
+def _keeps(one: _Place, other: _Place) -> _Place:
+    """Of two brokers that both claim a client, the one that has it from now on.
+
+    One user's client is where it connected last. Of two users the one keeps the session who opened it first, unless the
+    broker of the later CONNECT lets newcomers end other users' sessions. Every broker comes to the same answer.
+    """
+    later = one if (one.time_us, one.broker) > (other.time_us, other.broker) else other
+    if one.user == other.user or later.replaces:
+        return later
+    return min(one, other, key=lambda place: (place.opened_us, place.time_us, place.broker))
 
 
 @final
@@ -29,7 +58,7 @@ class Directory:
         self._name = name
         self._hashes = _hashes(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
-        self._places: dict[str, tuple[int, str]] = {}  # clients whose directory this broker is: since when, where
+        self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
 
     def keeper_of(self, client: str) -> str:
@@ -41,16 +70,39 @@ class Directory:
                 best, keeper = weight, broker
         return keeper
 
-    def connected(self, client: str, time_us: int, clean_start: bool, asks: bool) -> list[Effect]:
-        """A client connected here; with `asks` a SessionFound follows."""
-        self._own[client] = own = _Own(time_us, clean_start, "")
+    def has(self, client: str) -> bool:
+        return client in self._own
+
+    def connected(
+        self,
+        client: str,
+        time_us: int,
+        clean_start: bool,
+        asks: bool,
+        user: str = "",
+        opened_us: int = NO_SESSION,
+        replaces: bool = False,
+    ) -> list[Effect]:
+        """A client connected here; with `asks` a SessionFound or SessionRefused follows.
+
+        `opened_us` is when `user` opened the session that is here already.
+        """
+        self._own[client] = own = _Own(time_us, clean_start, "", user, opened_us, replaces)
         if asks:
             self._waiting[client] = time_us
+        else:
+            self._entered(own)
         return self._tell(client, own, asks)
 
-    def restored(self, client: str, time_us: int) -> None:
+    def restored(self, client: str, time_us: int, user: str = "", opened_us: int = 0) -> None:
         """A session that the journal brought back; told with the next change of the living."""
-        self._own[client] = _Own(time_us, False, "")
+        self._own[client] = _Own(time_us, False, "", user, opened_us)
+
+    def opened(self, client: str, opened_us: int) -> None:
+        """The client's session came from elsewhere, and is as old as this."""
+        own = self._own.get(client)
+        if own is not None:
+            own.opened_us = min(own.opened_us, opened_us)
 
     def ended(self, client: str) -> list[Effect]:
         own = self._own.pop(client, None)
@@ -65,64 +117,87 @@ class Directory:
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
         """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
         self._hashes = _hashes(alive)
-        effects: list[Effect] = []
-        for client, own in self._own.items():
-            if own.told != self.keeper_of(client):
-                effects += self._tell(client, own, client in self._waiting)
-        return effects
+        return self._tell_all(lambda client, own: own.told != self.keeper_of(client))
 
     def reconnected(self, peer: str) -> list[Effect]:
         """What was told over the link before it broke may be lost: tell it again."""
-        effects: list[Effect] = []
-        for client, own in self._own.items():
-            if own.told == peer:
-                effects += self._tell(client, own, client in self._waiting)
-        return effects
+        return self._tell_all(lambda client, own: own.told == peer)
 
     def unanswered(self, client: str) -> list[Effect]:
         """The host has waited long enough: let the client in without a session from elsewhere."""
         time_us = self._waiting.pop(client, None)
-        return [] if time_us is None else [SessionFound(client, time_us, "")]
+        if time_us is None:
+            return []
+        self._entered(self._own[client])
+        return [SessionFound(client, time_us, "")]
 
     def claimed(self, peer: str, claim: ClientClaim) -> list[Effect]:
         """As directory: someone says that it has the client."""
-        time_us, place = self._places.get(claim.client, (0, ""))
-        if place and place != peer and (time_us, place) > (claim.time_us, peer):
-            return self._to(peer, ClientMoved(claim.client, time_us, place, False))
-        self._places[claim.client] = (claim.time_us, peer)
-        effects: list[Effect] = []
-        if place and place != peer:
-            effects += self._to(place, ClientMoved(claim.client, claim.time_us, peer, claim.clean_start))
-        if claim.asks:
-            before = place if place != peer and not claim.clean_start else ""
-            effects += self._to(peer, ClientAnswer(claim.client, claim.time_us, before))
-        return effects
+        new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces)
+        old = self._places.get(claim.client)
+        if old is None or old.broker == peer:
+            return self._put(claim, new, "")
+        foreign = old.user != claim.user
+        if _keeps(old, new) is old:
+            if claim.asks and foreign:
+                return self._to(peer, ClientAnswer(claim.client, claim.time_us, "", True))
+            return self._to(peer, _moved(claim.client, old, False))
+        effects = self._to(old.broker, _moved(claim.client, new, claim.clean_start))
+        if foreign or claim.clean_start:
+            return effects + self._put(claim, new, "")
+        return effects + self._put(claim, replace(new, opened_us=min(old.opened_us, new.opened_us)), old.broker)
+
+    def _put(self, claim: ClientClaim, place: _Place, before: str) -> list[Effect]:
+        """Remembers the place. A session that is only now opened is as old as its CONNECT: the next one is younger."""
+        self._places[claim.client] = replace(place, opened_us=min(place.opened_us, place.time_us))
+        return self._to(place.broker, ClientAnswer(claim.client, claim.time_us, before)) if claim.asks else []
 
     def answered(self, answer: ClientAnswer) -> list[Effect]:
         if self._waiting.get(answer.client) != answer.time_us:
             return []
         del self._waiting[answer.client]
+        if answer.refused:
+            self._own.pop(answer.client, None)
+            return [SessionRefused(answer.client, answer.time_us)]
+        self._entered(self._own[answer.client])
         return [SessionFound(answer.client, answer.time_us, answer.broker)]
 
     def moved(self, moved: ClientMoved) -> list[Effect]:
         own = self._own.get(moved.client)
-        if own is None or (own.time_us, self._name) > (moved.time_us, moved.broker):
+        if own is None:
+            return []
+        ours = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
+        theirs = _Place(moved.time_us, moved.broker, moved.user, moved.opened_us, moved.replaces)
+        if _keeps(theirs, ours) is ours:
             return []
         del self._own[moved.client]
+        foreign = own.user != moved.user
         effects: list[Effect] = []
         if self._waiting.pop(moved.client, None) is not None:
-            effects.append(SessionFound(moved.client, own.time_us, ""))
-        effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start))
+            refused = SessionRefused(moved.client, own.time_us)
+            effects.append(refused if foreign else SessionFound(moved.client, own.time_us, ""))
+        effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
         return effects
 
     def released(self, peer: str, released: ClientReleased) -> None:
-        time_us, place = self._places.get(released.client, (0, ""))
-        if place == peer and time_us <= released.time_us:
+        place = self._places.get(released.client)
+        if place is not None and place.broker == peer and place.time_us <= released.time_us:
             del self._places[released.client]
+
+    def _entered(self, own: _Own) -> None:
+        own.opened_us = min(own.opened_us, own.time_us)
+
+    def _tell_all(self, chosen: Callable[[str, _Own], bool]) -> list[Effect]:
+        effects: list[Effect] = []
+        for client, own in list(self._own.items()):
+            if chosen(client, own):
+                effects += self._tell(client, own, client in self._waiting)
+        return effects
 
     def _tell(self, client: str, own: _Own, asks: bool) -> list[Effect]:
         keeper = own.told = self.keeper_of(client)
-        return self._to(keeper, ClientClaim(client, own.time_us, asks, own.clean_start))
+        claim = ClientClaim(client, own.time_us, asks, own.clean_start, own.user, own.opened_us, own.replaces)
+        return self._to(keeper, claim)
 
     def _to(self, broker: str, frame: ClientClaim | ClientAnswer | ClientMoved) -> list[Effect]:
         """To ourselves without a frame."""
@@ -131,6 +206,10 @@ class Directory:
         if isinstance(frame, ClientClaim):
             return self.claimed(self._name, frame)
         return self.answered(frame) if isinstance(frame, ClientAnswer) else self.moved(frame)
+
+
+def _moved(client: str, to: _Place, clean_start: bool) -> ClientMoved:
+    return ClientMoved(client, to.time_us, to.broker, clean_start, to.user, to.opened_us, to.replaces)
 
 
 def _hash(text: str) -> int:

@@ -80,16 +80,26 @@ class SessionFound:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRefused:
+    """Answer to a CONNECT: the session belongs to another user, who keeps it."""
+
+    client: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionTaken:
     """The client is at `broker` now: close its connection with 0x8E, drop its will, send the session there.
 
-    With `clean_start` there is nothing to send, and the session ends here.
+    With `clean_start` there is nothing to send, and the session ends here. With `foreign` it ends too, as if its client
+    were lost: another user has the client identifier now, and gets nothing of it.
     """
 
     client: str
     time_us: int
     broker: str
     clean_start: bool
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,7 @@ Effect = (
     | Replay
     | SendRetained
     | SessionFound
+    | SessionRefused
     | SessionTaken
     | SessionArrived
 )

@@ -121,6 +121,12 @@ class FileAuthenticator:
             return _check_slowly(self._passwords, request.username, request.password)
         return _checked(request.username, self._passwords.check(request.username, request.password))
 
+    def credential(self, method: str | None, username: str) -> object:
+        """What the files know of a user, to compare with what they knew before; None: nothing."""
+        if method is not None:
+            return self._scram.keys_of(username) if self._scram is not None else None
+        return self._passwords.users.get(username) if self._passwords is not None else None
+
     def auth(self, state: object, data: bytes) -> Decision:
         assert isinstance(state, Challenge)
         assert self._scram is not None

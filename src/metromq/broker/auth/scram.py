@@ -77,6 +77,9 @@ class ScramServer:
     def __init__(self, store: ScramStore) -> None:
         self._store = store
 
+    def keys_of(self, username: str) -> ScramKeys | None:
+        return self._store.find(username)
+
     def first(self, message: bytes, nonce: str) -> tuple[Challenge, bytes]:
         """The answer to the client's first message; `nonce` is fresh printable randomness without commas."""
         try:

@@ -25,6 +25,9 @@ class CityAccess(FileAccess):
             return Decision(NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate")
         return self._links.connect(peer, client_id, username, password, method, data)
 
+    def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
+        return method != METHOD and super().expels(peer, method, username)
+
     def continued(self, exchange: object, data: bytes) -> Decision:
         if isinstance(exchange, LinkExchange) and self._links is not None:
             return self._links.continued(exchange, data)

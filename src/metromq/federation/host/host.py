@@ -21,6 +21,7 @@ from metromq.federation.effects import (
     SendRetained,
     SessionArrived,
     SessionFound,
+    SessionRefused,
     SessionTaken,
     TableChanged,
 )
@@ -81,6 +82,7 @@ class Host(Federation):
             Replay: self._catch_up.replay,
             SendRetained: self._retained.send,
             SessionFound: self._roaming.found,
+            SessionRefused: self._roaming.refused,
             SessionTaken: self._roaming.taken,
             SessionArrived: lambda effect: None,  # sessions travel as messages, so that none is lost on the way
         }
@@ -96,7 +98,9 @@ class Host(Federation):
         self._ticked_at = self.hub.now
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
-                self.node.directory.restored(session.client_id, session.detached_wall_us)
+                self.node.directory.restored(
+                    session.client_id, session.detached_wall_us, session.username, session.opened_us
+                )
         for peer in self.node.peers:
             link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), transport, self)
             link.open()
@@ -171,11 +175,17 @@ class Host(Federation):
     def unsubscribed(self, filter: str, share: str) -> None:
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
-        return self._roaming.asks(outlet, client_id, clean_start)
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+        return self._roaming.asks(outlet, client_id, clean_start, username)
+
+    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+        self._roaming.gave_up(outlet, client_id)
+
+    def connected(self, session: Session, resumed: bool) -> None:
+        self._roaming.entered(session)
 
     def ended(self, session: Session) -> None:
-        if not session.client_id.startswith("$"):
+        if not session.client_id.startswith("$") and not self._roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:

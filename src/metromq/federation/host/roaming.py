@@ -6,27 +6,40 @@ what comes both ways.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol, final
 
+from metromq.federation.directory import NO_SESSION
 from metromq.federation.distribution import Hop
-from metromq.federation.effects import Effect, SessionFound, SessionTaken
+from metromq.federation.effects import Effect, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import records, store
+from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Entry, Session
-from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
+from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
 TOPIC: Final = "$metromq/session"
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 GHOST_HELLOS: Final = 8  # how long the old broker goes on collecting
 PIECE_BYTES: Final = 128 * 1024
+LAST, OWNED = 1, 2  # flags of a piece: the transfer ends with it; it says whose session it is
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A client that waits to be let in, and since when."""
+
+    outlet: Outlet
+    time_us: int
+    username: str
 
 
 class Report(Protocol):
@@ -52,44 +65,84 @@ class Roaming:
         self._timers = timers
         self._run = run  # carries out what the node wants
         self._report = report
-        self._held: dict[str, tuple[Outlet, int]] = {}  # clients that wait to be let in, and since when
+        self._held: dict[str, _Held] = {}
+        self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
         time_us = self._hub.wall_us
-        earlier = self._held.pop(client_id, None)
+        replaces = self._hub.settings.foreign_client_id_replaces
+        earlier = self._held.get(client_id)
         if earlier is not None:
-            earlier[0].terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
-        self._held[client_id] = (outlet, time_us)
-        self._run(self._node.directory.connected(client_id, time_us, clean_start, True))
+            if earlier.username != username and not replaces:
+                # Even if its connection is gone: its session may be on the way here.
+                outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+                return True
+            earlier.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        self._held[client_id] = _Held(outlet, time_us, username)
+        session = self._hub.sessions.get(client_id)
+        opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
+        effects = self._node.directory.connected(client_id, time_us, clean_start, True, username, opened_us, replaces)
+        self._run(effects)
         if client_id not in self._held:
             return True  # answered already, and let in
         self._timers.at(self._hub.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
-        held = self._held.get(client_id)
-        if held is not None and held[1] == time_us:
+        if self._waits(client_id, time_us):
             self._run(self._node.directory.unanswered(client_id))
 
     def found(self, effect: SessionFound) -> None:
-        held = self._held.get(effect.client)
-        if held is None or held[1] != effect.time_us:
+        if not self._waits(effect.client, effect.time_us):
             return
         if effect.broker and effect.broker != self._node.name:
             self._timers.at(self._hub.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
         else:
             self._let_in(effect.client)
 
-    def _late(self, client_id: str, time_us: int) -> None:
+    def refused(self, effect: SessionRefused) -> None:
+        if self._waits(effect.client, effect.time_us):
+            self._held.pop(effect.client).outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+
+    def _waits(self, client_id: str, time_us: int) -> bool:
         held = self._held.get(client_id)
-        if held is not None and held[1] == time_us:
+        return held is not None and held.time_us == time_us
+
+    def _late(self, client_id: str, time_us: int) -> None:
+        if self._waits(client_id, time_us):
             self._let_in(client_id)
 
     def _let_in(self, client_id: str) -> None:
-        outlet, _ = self._held.pop(client_id)
+        outlet = self._entering[client_id] = self._held.pop(client_id).outlet
         outlet.proceed()
+        if outlet.closing:
+            self.gave_up(outlet, client_id)
+
+    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+        """It was let in and did not come: the city must not believe that its session is here."""
+        if self._entering.get(client_id) is not outlet:
+            return
+        del self._entering[client_id]
+        if client_id not in self._hub.sessions:
+            self._run(self._node.directory.ended(client_id))
+
+    def is_entering(self, client_id: str) -> bool:
+        """Whether the claim on this client is that of a CONNECT, which ends the session that was here."""
+        return client_id in self._entering
+
+    def entered(self, session: Session) -> None:
+        """A client is in; one whose identifier we assigned asked nobody, but its session may be looked for later."""
+        self._entering.pop(session.client_id, None)
+        directory = self._node.directory
+        if session.expiry_s and not directory.has(session.client_id):
+            time_us = self._hub.wall_us
+            replaces = self._hub.settings.foreign_client_id_replaces
+            effects = directory.connected(
+                session.client_id, time_us, False, False, session.username, session.opened_us, replaces
+            )
+            self._run(effects)
 
     def is_session(self, message: Message) -> bool:
         return message.topic == TOPIC
@@ -98,20 +151,28 @@ class Roaming:
         """A piece of a session; it is applied to the session here, which is made if its client still waits."""
         hub = self._hub
         reader = Unpacker(message.payload)
-        client_id, last = reader.text(), bool(reader.u8())
+        client_id, flags = reader.text(), reader.u8()
+        if not flags & OWNED:
+            self._report("warning", "a session without an owner came, from an older release", client=client_id)
+            return
+        owner, opened_us = reader.text(), reader.u64()
         session = hub.sessions.get(client_id)
-        if session is None:
-            if client_id not in self._held:
-                self._report("warning", "a session came for a client that is not here", client=client_id, peer=peer)
-                return
-            session = hub.adopt(client_id)
+        held = self._held.get(client_id)
+        if session is None and held is not None and held.username == owner:
+            session = hub.adopt(client_id, owner, opened_us)
+        if session is None or session.username != owner:
+            self._report("warning", "a session came for a client that is not here", client=client_id, peer=peer)
+            return
+        session.opened_us = min(session.opened_us, opened_us)
+        self._node.directory.opened(client_id, session.opened_us)
         if session.moving is None:
             session.moving = set()
         self._take(session, reader)
-        if client_id in self._held:
+        if held is not None and held.username == owner:
             self._let_in(client_id)
-        if last:
+        if flags & LAST:
             session.moving = None
+        hub.suspect(session)  # the rights here count, not those of the broker that queued it
         hub.pump(session)
 
     def _take(self, session: Session, reader: Unpacker) -> None:
@@ -140,32 +201,44 @@ class Roaming:
 
     def taken(self, effect: SessionTaken) -> None:
         """The client is elsewhere now: its connection ends here, its will is not published, its session follows."""
-        hub = self._hub
         held = self._held.pop(effect.client, None)
-        if held is not None:
-            held[0].terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-        session = hub.sessions.get(effect.client)
+        waiting = held.outlet if held is not None else self._entering.pop(effect.client, None)
+        if waiting is not None:
+            waiting.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
+        session = self._hub.sessions.get(effect.client)
         if session is None:
+            return
+        if effect.foreign:
+            self._lose(session)
             return
         session.will = None
         session.will_at = 0.0
         outlet = session.outlet
         if outlet is not None:
             outlet.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-            hub.detach(session, True)
+            self._hub.detach(session, True)
         if session.closed:
             return
         if effect.clean_start or not session.expiry_s:
-            hub.close(session)
+            self._hub.close(session)
             return
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
         self._export(session, effect.broker, False)
         wait_s = GHOST_HELLOS * self._node.city.membership.hello_interval_ms / 1000
-        self._timers.at(hub.now + wait_s, lambda: self._bury(session, effect.broker))
+        self._timers.at(self._hub.now + wait_s, lambda: self._bury(session, effect.broker))
+
+    def _lose(self, session: Session) -> None:
+        """Another user has the client identifier: the session ends with all that waits for it."""
+        hub = self._hub
+        self._report("warning", "a session ends, another user has its client identifier", client=session.client_id)
+        if session.outlet is not None:
+            session.outlet.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
+            hub.detach(session, False)
+        hub.close(session)
 
     def _bury(self, session: Session, broker: str) -> None:
-        if session.closed or session.outlet is not None:
-            return
+        if session.closed or session.outlet is not None or self._node.directory.has(session.client_id):
+            return  # it is at home here again
         self._export(session, broker, True)
         self._hub.close(session)
 
@@ -193,7 +266,8 @@ class Roaming:
                 size += len(waiting[end][1])
                 end += 1
             is_end = end == len(waiting)
-            packer = Packer().text(session.client_id).u8(1 if last and is_end else 0).u32(session.expiry_s)
+            packer = Packer().text(session.client_id).u8(OWNED | (LAST if last and is_end else 0))
+            packer.text(session.username).u64(session.opened_us).u32(session.expiry_s)
             packer.u64(max(0, session.sequence - len(entries)))
             grants = list(session.grants.values()) if first else []
             packer.u32(len(grants))

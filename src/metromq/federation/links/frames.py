@@ -16,7 +16,7 @@ BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
-VERSION: Final = 1
+VERSION: Final = 2  # since claims carry the user
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,12 @@ class ClientClaim:
     """To the client's directory broker: `client` has its session at the sender since `time_us`."""
 
     client: str
-    time_us: int  # of the CONNECT at the sender; the latest CONNECT wins
+    time_us: int  # of the CONNECT at the sender; of one user's the latest wins
     asks: bool  # the sender waits for an answer before it greets the client
     clean_start: bool
+    user: str = ""  # whose session it is; empty: of a client without a user name
+    opened_us: int = 0  # when that user opened it; of two users the first keeps it
+    replaces: bool = False  # the sender lets a newcomer end another user's session
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +105,23 @@ class ClientAnswer:
     client: str
     time_us: int
     broker: str
+    refused: bool = False  # it belongs to another user and stays where it is
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMoved:
-    """To the broker that held the session: `broker` has it since `time_us`; close here, and send the session after."""
+    """To the broker that held the session: `broker` has it since `time_us`; close here, and send the session after.
+
+    The last three are those of the claim. When `user` is another one, nothing is sent.
+    """
 
     client: str
     time_us: int
     broker: str
     clean_start: bool
+    user: str = ""
+    opened_us: int = 0
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,25 +228,35 @@ def _write_request(out: Writer, frame: RetainedRequest) -> None:
 def _write_claim(out: Writer, frame: ClientClaim) -> None:
     out.text(frame.client)
     out.number(frame.time_us)
-    out.number(frame.asks | frame.clean_start << 1)
+    out.number(frame.asks | frame.clean_start << 1 | frame.replaces << 2)
+    out.text(frame.user)
+    out.number(frame.opened_us)
 
 
 def _read_claim(data: Reader) -> ClientClaim:
-    client, time_us, flags = data.text(), data.number(), data.number()
-    return ClientClaim(client, time_us, bool(flags & 1), bool(flags & 2))
+    client, time_us, flags, user, opened_us = data.text(), data.number(), data.number(), data.text(), data.number()
+    return ClientClaim(client, time_us, bool(flags & 1), bool(flags & 2), user, opened_us, bool(flags & 4))
 
 
 def _write_answer(out: Writer, frame: ClientAnswer) -> None:
     out.text(frame.client)
     out.number(frame.time_us)
     out.text(frame.broker)
+    out.number(frame.refused)
 
 
 def _write_moved(out: Writer, frame: ClientMoved) -> None:
     out.text(frame.client)
     out.number(frame.time_us)
     out.text(frame.broker)
-    out.number(frame.clean_start)
+    out.number(frame.clean_start | frame.replaces << 1)
+    out.text(frame.user)
+    out.number(frame.opened_us)
+
+
+def _read_moved(data: Reader) -> ClientMoved:
+    client, time_us, broker, flags = data.text(), data.number(), data.text(), data.number()
+    return ClientMoved(client, time_us, broker, bool(flags & 1), data.text(), data.number(), bool(flags & 2))
 
 
 def _write_released(out: Writer, frame: ClientReleased) -> None:
@@ -282,8 +302,8 @@ _READERS: dict[int, Callable[[Reader], Frame]] = {
     4: lambda data: InterestRequest(),
     5: lambda data: RetainedRequest(tuple(data.text() for _ in range(data.number()))),
     6: _read_claim,
-    7: lambda data: ClientAnswer(data.text(), data.number(), data.text()),
-    8: lambda data: ClientMoved(data.text(), data.number(), data.text(), bool(data.number())),
+    7: lambda data: ClientAnswer(data.text(), data.number(), data.text(), bool(data.number())),
+    8: _read_moved,
     9: lambda data: ClientReleased(data.text(), data.number()),
     10: lambda data: SessionState(data.text(), data.number(), bool(data.number()), data.blob()),
 }

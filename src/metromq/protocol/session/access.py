@@ -67,6 +67,11 @@ class Access(ReadCheck):
             return Decision(0x87, "this listener needs a user name")
         return Decision(0, "", username or "")
 
+    def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
+        """Asked after the files were read again: whether a client must go that entered, or asks to enter, with the old
+        ones. `method` is its authentication method; `username` is None while it is still being found out."""
+        return False
+
     def continued(self, exchange: object, data: bytes) -> Decision:
         """The next AUTH packet of an exchange."""
         return Decision(0x8C, "no authentication method is configured")

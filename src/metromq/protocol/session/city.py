@@ -47,9 +47,12 @@ class Federation(RemoteCheck):
     def replayed(self, message: Message, uses: int) -> None:
         """A message that came from a peer was read again after a restart; `uses` is what it was taken for."""
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool) -> bool:
-        """A client wants in. True: it waits until the federation calls `outlet.proceed`."""
+    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+        """A client wants in. True: it waits until the federation calls `outlet.proceed` or `outlet.refuse`."""
         return False
+
+    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+        """A connection is gone that had sent CONNECT and was not let in."""
 
     def ended(self, session: Session) -> None:
         """A session is over."""

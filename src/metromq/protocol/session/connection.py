@@ -379,8 +379,16 @@ class Connection(Incoming):
 
     def permissions_changed(self) -> None:
         self.allowed = None
-        if self.session is not None:
-            self.restricted = not self.access.unrestricted(self.session)
+        session = self.session
+        if session is not None:
+            self.restricted = not self.access.unrestricted(session)
+            if self.access.expels(self.peer, self.auth_method, session.username):
+                self.terminate(reasons.NOT_AUTHORIZED, "the user was removed, or has another password")
+        elif self.request is not None and not self.closing:
+            decided = self.decision is not None and self.decision.later is None
+            username = self.decision.username if self.decision is not None and decided else None
+            if self.access.expels(self.peer, self.auth_method, username):
+                self.refuse(reasons.SERVER_UNAVAILABLE, "the users were read again meanwhile; try again")
 
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""

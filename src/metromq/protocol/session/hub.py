@@ -33,7 +33,8 @@ class Hub(Publishing):
         self.by_number: dict[int, Session] = {}
         self.next_number = 1
         self.connections: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
-        self.erasing: dict[str, Outlet] = {}  # clean starts that wait until the journal has no old session
+        # Clean starts that wait until the journal has no old session, and their users.
+        self.erasing: dict[str, tuple[Outlet, str]] = {}
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
 
     def at(self, now: float, wall_us: int) -> None:
@@ -75,9 +76,19 @@ class Hub(Publishing):
     def clients_connected(self) -> int:
         return self.clients_known() - len(self.detached)
 
-    def adopt(self, client_id: str) -> Session:
+    def is_foreign(self, client_id: str, username: str) -> bool:
+        """Whether the session with this identifier belongs to another user; "" is the user of clients without one."""
+        session = self.sessions.get(client_id)
+        if session is not None:
+            return session.username != username
+        waiting = self.erasing.get(client_id)
+        return waiting is not None and not waiting[0].closing and waiting[1] != username
+
+    def adopt(self, client_id: str, username: str, opened_us: int) -> Session:
         """A session that comes from another broker, before its client is let in."""
         session = self._new_session(client_id)
+        session.username = username
+        session.opened_us = opened_us
         session.expiry_s = NEVER
         session.detached_at = self.now
         session.detached_wall_us = self.wall_us
@@ -110,6 +121,7 @@ class Hub(Publishing):
         present = session is not None
         if session is None:
             session = self._new_session(client_id)
+            session.opened_us = self.wall_us
         self.detached.pop(client_id, None)
         session.outlet = outlet
         session.username = username
@@ -126,6 +138,14 @@ class Hub(Publishing):
             self.counters.clients_maximum = len(self.connections)
         self.federation.connected(session, present)
         return session, present
+
+    def rights_changed(self) -> None:
+        """The access list was read again: new routes follow it, and what waits is checked before it is sent."""
+        self.routes.clear()
+        for session in self.sessions.values():
+            self.suspect(session)
+        for connection in list(self.connections):
+            connection.permissions_changed()
 
     def discard(self, client_id: str) -> bool:
         """Ends a recorded session for a clean start [MQTT-3.1.2-4]; True: CONNACK must wait until the journal knows."""

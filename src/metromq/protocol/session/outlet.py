@@ -114,6 +114,10 @@ class Outlet:
         """Ends the connection from the server's side."""
         raise NotImplementedError
 
+    def refuse(self, reason_code: int, reason: str) -> None:
+        """Answers CONNECT with an error, and ends the connection."""
+        raise NotImplementedError
+
     def proceed(self) -> None:
         """Lets a client in that was held back."""
         raise NotImplementedError

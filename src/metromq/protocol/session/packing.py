@@ -90,3 +90,6 @@ class Unpacker:
 
     def text(self) -> str:
         return self.blob().decode()
+
+    def at_end(self) -> bool:
+        return self.position >= len(self.data)

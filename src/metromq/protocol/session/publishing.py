@@ -43,6 +43,14 @@ class Publishing(Commitment):
         self.routes.remote_check = federation
         self.routes.clear()
 
+    def may_read(self, session: Session, topic: str) -> bool:
+        check = self.routes.read_check
+        return check is None or check.may_read(session, topic)
+
+    def suspect(self, session: Session) -> None:
+        if self.routes.read_check is not None and not session.client_id.startswith("$"):  # links read everything
+            super().suspect(session)
+
     # --- retained messages ----------------------------------------------------------------------------------------
 
     def _send_retained(self, grant: Grant) -> None:

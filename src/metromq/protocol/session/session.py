@@ -138,7 +138,8 @@ class Session:
     def __init__(self, number: int, client_id: str) -> None:
         self.number = number
         self.client_id = client_id
-        self.username = ""
+        self.username = ""  # the user whose session it is; empty: of clients without one
+        self.opened_us = 0  # when that user opened it; 0: before this was recorded
         self.outlet: Outlet | None = None  # the connection, while there is one
         self.expiry_s = 0
         self.durable = False  # recorded in the journal
@@ -158,6 +159,7 @@ class Session:
         self.spill_sequence = 0
         self.spilled_bytes = 0
         self.doubtful = 0  # how many of the first may have been sent before the broker crashed
+        self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
         self.dropped = 0
         self.moving: set[tuple[str, int]] | None = None  # messages seen while the session comes from another broker

@@ -27,6 +27,7 @@ class Settings:
         connect_timeout_s: float = 10.0,
         max_connects_per_s: float = 1000.0,
         record_qos0: bool = False,
+        foreign_client_id_replaces: bool = False,
         memory_entries: int = 1000,
         memory_bytes: int = 1 << 20,
     ) -> None:
@@ -48,5 +49,6 @@ class Settings:
         self.connect_timeout_s = connect_timeout_s
         self.max_connects_per_s = max_connects_per_s  # 0: no limit
         self.record_qos0 = record_qos0
+        self.foreign_client_id_replaces = foreign_client_id_replaces  # False: another user's CONNECT is refused
         self.memory_entries = memory_entries  # queued messages a session holds in memory before it reads the journal
         self.memory_bytes = memory_bytes  # and how many bytes of them

@@ -11,7 +11,7 @@ def pack_session(session: Session) -> bytes:
     packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
     packer.u64(session.sequence)
     _pack_will(packer, session.will)
-    return packer.done()
+    return packer.u64(session.opened_us).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -20,6 +20,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.expiry_s = reader.u32()
     session.sequence = reader.u64()
     session.will = _unpack_will(reader)
+    session.opened_us = 0 if reader.at_end() else reader.u64()  # older journals have the owner, but not since when
     session.durable = True
 
 
@@ -68,6 +69,7 @@ def copy_of(session: Session) -> Session:
     """What `pack_state` needs of a session, as it is now."""
     copy = Session(session.number, session.client_id)
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
+    copy.opened_us = session.opened_us
     copy.outlet = session.outlet
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
