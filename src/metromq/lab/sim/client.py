@@ -1,7 +1,7 @@
 """A client under the virtual clock: the product's own client core, over a simulated stream."""
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
@@ -21,11 +21,26 @@ class Delivery:
     retain: bool
 
 
+class ClientObserver(Protocol):
+    """Who wants to know what a client sees, as it sees it."""
+
+    def opened(self, client: "SimClient", session_present: bool) -> None: ...
+
+    def ended(self, client: "SimClient", problem: str) -> None: ...
+
+    def delivered(self, client: "SimClient", delivery: Delivery) -> None: ...
+
+    def settled(self, client: "SimClient", token: int, code: int) -> None: ...
+
+
 @final
 class SimClient:
     """Keeps what it got over all its connections, and which of its publications were acknowledged."""
 
-    def __init__(self, name: str, network: Network, version: int = MQTT5) -> None:
+    def __init__(
+        self, name: str, network: Network, version: int = MQTT5, observer: ClientObserver | None = None
+    ) -> None:
+        self._observer = observer
         self.name = name
         self.place = ""  # the broker that it talks to, or talked to last
         self.received: list[Delivery] = []
@@ -41,7 +56,7 @@ class SimClient:
         return self._core is not None and self._core.is_open
 
     def connect(self, broker: str, keeps: bool = False, will: Will | None = None) -> None:
-        """Begins; `is_open` tells when the broker has accepted."""
+        """Begins; `is_open` tells when the broker has accepted. An open connection is ended first, cleanly."""
         self.disconnect()
         self.place = broker
         core = self._core
@@ -49,7 +64,7 @@ class SimClient:
             core = ClientCore(self._options(keeps, will))
         core.options = self._options(keeps, will)
         self._core = core
-        self._network.dial(self.name, broker, lambda end: self._connected(core, end), self.refused.append)
+        self._network.dial(self.name, broker, lambda end: self._connected(core, end), self._refused)
 
     def _options(self, keeps: bool, will: Will | None) -> Options:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
@@ -64,13 +79,16 @@ class SimClient:
         """The connection ends without DISCONNECT."""
         self._hang_up()
 
-    def subscribe(self, topic_filter: str, qos: int) -> None:
-        core = self._open_core()
+    def subscribe(self, topic_filter: str, qos: int) -> int:
         wanted = Subscription(topic_filter, qos)
-        self._do(core.subscribe([wanted], 0, Properties(), self._network.clock.now)[1])
+        token, effects = self._open_core().subscribe([wanted], 0, Properties(), self._network.clock.now)
+        self._do(effects)
+        return token
 
-    def unsubscribe(self, topic_filter: str) -> None:
-        self._do(self._open_core().unsubscribe([topic_filter], Properties(), self._network.clock.now)[1])
+    def unsubscribe(self, topic_filter: str) -> int:
+        token, effects = self._open_core().unsubscribe([topic_filter], Properties(), self._network.clock.now)
+        self._do(effects)
+        return token
 
     def publish(self, topic: str, payload: str, qos: int, retain: bool = False) -> int:
         """The token that will be among `acknowledged`; 0 at QoS 0."""
@@ -97,8 +115,7 @@ class SimClient:
 
     def lost(self, end: StreamEnd, problem: str) -> None:
         if end is self._end:
-            self.refused.append(problem)
-            self._hang_up()
+            self._refused(problem)
 
     def _hang_up(self) -> None:
         end, self._end = self._end, None
@@ -115,17 +132,32 @@ class SimClient:
             elif isinstance(effect, Deliver):
                 message = effect.message
                 payload = bytes(message.payload).decode()
-                self.received.append(Delivery(message.topic, payload, message.qos, message.retain))
+                self._deliver(Delivery(message.topic, payload, message.qos, message.retain))
                 assert self._core is not None
                 self._do(self._core.taken(message, self._network.clock.now))
             elif isinstance(effect, Settled):
                 self.acknowledged.add(effect.token)
+                if self._observer is not None:
+                    self._observer.settled(self, effect.token, max(effect.reason_codes))
+            elif isinstance(effect, Opened):
+                if self._observer is not None:
+                    self._observer.opened(self, effect.connack.session_present)
             elif isinstance(effect, Closed):
                 if effect.error is not None:
-                    self.refused.append(str(effect.error))
-                    self._hang_up()
+                    self._refused(str(effect.error))
             else:
-                assert isinstance(effect, Opened | Failed)
+                assert isinstance(effect, Failed)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self.received.append(delivery)
+        if self._observer is not None:
+            self._observer.delivered(self, delivery)
+
+    def _refused(self, problem: str) -> None:
+        self.refused.append(problem)
+        self._hang_up()
+        if self._observer is not None:
+            self._observer.ended(self, problem)
 
 
 @final

@@ -16,7 +16,7 @@ class SimStage:
             "city": self._found,
             "connects": self._connects,
             "subscribes": self._subscribes,
-            "unsubscribes": lambda words: self._at(words).unsubscribe(words["filter"]),
+            "unsubscribes": self._unsubscribes,
             "publishes": self._publishes,
             "clears": lambda words: self._publish(words, "", 1, True),
             "disconnects": lambda words: self._at(words).disconnect(),
@@ -58,6 +58,9 @@ class SimStage:
     def _subscribes(self, words: Mapping[str, str]) -> None:
         self._at(words).subscribe(words["filter"], int(words.get("qos", "0")))
         self.city.run(0.05)
+
+    def _unsubscribes(self, words: Mapping[str, str]) -> None:
+        self._at(words).unsubscribe(words["filter"])
 
     def _publishes(self, words: Mapping[str, str]) -> None:
         for payload in payloads(words["payloads"]):

@@ -1,0 +1,210 @@
+"""The judge: knows docs/guarantees.md and what clients saw, and nothing of brokers.
+
+Each rule yields breaches, sentences that name the client, the message and the promise.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
+from metromq.protocol.topics.names import matches, split_shared
+
+GRACE_S: Final = 1.0  # a subscription is known to every broker within reach so long after its SUBACK
+WATCHER: Final = "watch"
+
+
+class Contract:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._by_client: dict[str, list[Connection]] = defaultdict(list)
+        for connection in seen.connections:
+            self._by_client[connection.client].append(connection)
+        self._got: dict[str, dict[str, list[Delivered]]] = defaultdict(lambda: defaultdict(list))
+        for delivery in seen.delivered:
+            if not delivery.retain and delivery.payload:
+                self._got[delivery.client][delivery.payload].append(delivery)
+        self._last_fault = max((at for at, _ in seen.faults), default=-1.0)
+
+    # Sessions, as clients know them.
+
+    def _session_since(self, client: str, at: float) -> float:
+        """When the durable session of a client began that it has at a time; FOREVER: it has none."""
+        since = FOREVER
+        for connection in self._by_client[client]:
+            if connection.opened > at:
+                break
+            if not connection.keeps:
+                since = FOREVER
+            elif since == FOREVER:
+                since = connection.opened
+        return since
+
+    def _lasts(self, client: str, since: float) -> bool:
+        """Whether the durable session goes on to the end."""
+        later = [one for one in self._by_client[client] if one.asked > since]
+        return all(one.keeps for one in later) and self._by_client[client][-1].ended == FOREVER
+
+    def _is_sure(self, subscription: Subscribed, sent: float) -> bool:
+        """Whether the client's session must get what was sent at a time."""
+        if subscription.acked + GRACE_S > sent or subscription.ended < FOREVER:
+            return False
+        since = self._session_since(subscription.client, subscription.sent)
+        return since < FOREVER and self._lasts(subscription.client, subscription.sent)
+
+    # The rules.
+
+    def breaches(self) -> Iterator[str]:
+        if self._seen.stuck:
+            yield f"rest: {self._seen.stuck}"
+            return
+        rules: tuple[Callable[[], Iterator[str]], ...] = (
+            self._nothing_is_lost,
+            self._nothing_comes_twice,
+            self._groups_share,
+            self._order_is_kept,
+            self._retained_values_agree,
+            self._one_session_each,
+            self._wills_fire_once,
+        )
+        for rule in rules:
+            yield from rule()
+
+    def _plain(self) -> Iterator[tuple[Subscribed, str]]:
+        for subscription in self._seen.subscriptions:
+            share, topic_filter = split_shared(subscription.topic_filter)
+            if not share:
+                yield subscription, topic_filter
+
+    def _nothing_is_lost(self) -> Iterator[str]:
+        for subscription, topic_filter in self._plain():
+            if not subscription.qos:
+                continue
+            for message in self._seen.published:
+                if message.acked == FOREVER or not message.qos or not message.payload:
+                    continue
+                if not matches(topic_filter, message.topic) or not self._is_sure(subscription, message.sent):
+                    continue
+                if not self._got[subscription.client][message.payload]:
+                    yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
+
+    def _nothing_comes_twice(self) -> Iterator[str]:
+        for client, by_payload in self._got.items():
+            for payload, deliveries in by_payload.items():
+                exact = [delivery for delivery in deliveries if delivery.qos != 1]
+                if len(exact) > 1 and not self._restarted(client, exact[0].at, exact[-1].at):
+                    times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
+                    yield f"twice: {client} got {payload} at QoS {exact[0].qos} at {times}"
+
+    def _restarted(self, client: str, start: float, end: float) -> bool:
+        """Whether the client was told, between two times, that its session is a new one."""
+        return any(start < one.opened <= end and not one.present for one in self._by_client[client])
+
+    def _groups_share(self) -> Iterator[str]:
+        groups: dict[str, list[Subscribed]] = defaultdict(list)
+        for subscription in self._seen.subscriptions:
+            if subscription.topic_filter.startswith("$share/"):
+                groups[subscription.topic_filter].append(subscription)
+        for group, members in groups.items():
+            yield from self._group_shares(group, members, groups)
+
+    def _group_shares(
+        self, group: str, members: list[Subscribed], groups: dict[str, list[Subscribed]]
+    ) -> Iterator[str]:
+        _, topic_filter = split_shared(group)
+        clients = {member.client for member in members}
+        for message in self._seen.published:
+            if not message.qos or not message.payload or not matches(topic_filter, message.topic):
+                continue
+            others = [name for name in groups if name != group and matches(split_shared(name)[1], message.topic)]
+            most = 1 + sum(1 for name in others if clients & {member.client for member in groups[name]})
+            got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
+            exact = [one for one in got if one.qos == 2]
+            restarted = any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
+            if len(exact) > most and not restarted:
+                takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
+                yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
+            if message.acked < FOREVER and not got and any(self._is_sure(one, message.sent) for one in members):
+                yield f"shared lost: nobody of {group} got {_shown(message)}"
+
+    def _order_is_kept(self) -> Iterator[str]:
+        sent = {message.payload: message for message in self._seen.published if message.payload}
+        for client, by_payload in self._got.items():
+            firsts = sorted(
+                (deliveries[0] for payload, deliveries in by_payload.items() if payload in sent and deliveries),
+                key=lambda delivery: delivery.at,
+            )
+            newest: dict[tuple[str, str, int, int], Published] = {}
+            for delivery in firsts:
+                message = sent[delivery.payload]
+                stream = (message.client, message.topic, message.qos, delivery.qos)
+                before = newest.get(stream)
+                if before is not None and before.number > message.number:
+                    if not self._is_member(client):
+                        yield f"order: {client} got {before.payload} before {_shown(message)}"
+                else:
+                    newest[stream] = message
+
+    def _is_member(self, client: str) -> bool:
+        """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""
+        return any(one.client == client and one.topic_filter.startswith("$share/") for one in self._seen.subscriptions)
+
+    def _retained_values_agree(self) -> Iterator[str]:
+        values = {broker: dict(sorted(probe.items())) for broker, probe in self._seen.probes.items()}
+        if len({str(value) for value in values.values()}) > 1:
+            yield f"retained: newcomers get different values: {values}"
+            return
+        for broker, probe in values.items():
+            for topic in {message.topic for message in self._seen.published if message.retain}:
+                allowed = self._may_be_retained(topic)
+                if probe.get(topic, "") not in allowed:
+                    yield f"retained: {broker} serves {probe.get(topic)!r} on {topic}, not one of {sorted(allowed)}"
+
+    def _may_be_retained(self, topic: str) -> set[str]:
+        """The values that nothing surely replaced: a later one, acknowledged, when nothing was broken between."""
+        writes = [message for message in self._seen.published if message.retain and message.topic == topic]
+        allowed = {"" if not writes else writes[0].payload, ""} if not writes else set()
+        for number, write in enumerate(writes):
+            later = [one for one in writes[number + 1 :] if one.acked < FOREVER and one.qos]
+            replaced = any(one.sent > write.acked and one.sent > self._last_fault + 5.0 for one in later)
+            if not replaced:
+                allowed.add(write.payload)
+        if not any(write.acked < FOREVER and write.qos for write in writes):
+            allowed.add("")
+        return allowed
+
+    def _one_session_each(self) -> Iterator[str]:
+        for client, brokers in self._seen.sessions.items():
+            if len(brokers) > 1:
+                yield f"sessions: {client} has one at each of {', '.join(brokers)}"
+
+    def _wills_fire_once(self) -> Iterator[str]:
+        for client, connections in self._by_client.items():
+            for number, connection in enumerate(connections):
+                if connection.will is None or connection.opened == FOREVER:
+                    continue
+                _, payload, delay_s = connection.will
+                fired = [one for one in self._got[WATCHER][payload] if one.client == WATCHER]
+                if len(fired) > 1:
+                    yield f"will: {payload} of {client} fired {len(fired)} times"
+                if connection.goodbye and fired and self._is_calm(connection):
+                    yield f"will: {payload} of {client} fired though it said goodbye"
+                back = connections[number + 1].opened if number + 1 < len(connections) else FOREVER
+                lost = connection.ended < FOREVER and not connection.goodbye
+                if lost and back > connection.ended + delay_s + 30.0 and not fired and self._is_calm(connection):
+                    yield f"will: {payload} of {client} never fired"
+
+    def _is_calm(self, connection: Connection) -> bool:
+        return not any(connection.asked - 10 <= at <= connection.ended + 10 for at, _ in self._seen.faults)
+
+
+def _shown(message: Published) -> str:
+    acked = f"{message.acked:.3f}" if message.acked < FOREVER else "never"
+    return (
+        f"{message.payload} ({message.client} at {message.broker}, {message.topic}, QoS {message.qos}, "
+        f"sent {message.sent:.3f}, acknowledged {acked})"
+    )
+
+
+def judge(seen: Seen) -> list[str]:
+    return list(Contract(seen).breaches())

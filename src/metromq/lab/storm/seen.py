@@ -1,0 +1,65 @@
+"""What clients did and saw, with the time of each: all that the judge of the contract may know."""
+
+from dataclasses import dataclass, field
+
+FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class Connection:
+    """One connection of a client: accepted at `opened`, over at `ended`."""
+
+    client: str
+    broker: str
+    keeps: bool
+    will: tuple[str, str, float] | None  # topic, payload, delay
+    asked: float
+    opened: float = FOREVER
+    ended: float = FOREVER
+    present: bool = False
+    goodbye: bool = False  # ended with DISCONNECT
+
+
+@dataclass(slots=True)
+class Subscribed:
+    client: str
+    topic_filter: str
+    qos: int
+    sent: float
+    acked: float = FOREVER
+    ended: float = FOREVER  # when the client began to end it
+
+
+@dataclass(slots=True)
+class Published:
+    number: int  # in the order in which they were sent
+    client: str
+    broker: str
+    topic: str
+    payload: str  # unique; empty: a deletion
+    qos: int
+    retain: bool
+    sent: float
+    acked: float = FOREVER
+
+
+@dataclass(slots=True)
+class Delivered:
+    client: str
+    at: float
+    topic: str
+    payload: str
+    qos: int
+    retain: bool
+
+
+@dataclass(slots=True)
+class Seen:
+    connections: list[Connection] = field(default_factory=list)
+    subscriptions: list[Subscribed] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
+    faults: list[tuple[float, str]] = field(default_factory=list)  # when something broke, and what
+    probes: dict[str, dict[str, str]] = field(default_factory=dict)  # at the end: broker -> topic -> retained value
+    sessions: dict[str, list[str]] = field(default_factory=dict)  # at the end: client -> brokers that keep its session
+    stuck: str = ""  # why the city did not come to rest
