@@ -2,6 +2,7 @@
 
 from metromq.federation.directory import Directory
 from metromq.federation.effects import Effect, Send, SessionFound, SessionTaken
+from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
 NAMES = ("b1", "b2", "b3", "b4")
@@ -9,7 +10,7 @@ NAMES = ("b1", "b2", "b3", "b4")
 
 class City:
     def __init__(self) -> None:
-        self.brokers = {name: Directory(name, NAMES) for name in NAMES}
+        self.brokers = {name: Directory(name, NAMES, HybridClock()) for name in NAMES}
         self.alive = set(NAMES)
         self.done: list[tuple[str, Effect]] = []
         self.frames = 0
@@ -36,7 +37,8 @@ class City:
 
     def connect(self, at: str, client: str, time_us: int, clean: bool = False) -> list[tuple[str, Effect]]:
         self.done = []
-        self.run(at, self.brokers[at].connected(client, time_us, clean, not clean))
+        clean_us = time_us if clean else 0
+        self.run(at, self.brokers[at].connected(client, time_us, clean, not clean, clean_us=clean_us))
         return self.done
 
     def lose(self, name: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
+from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
 NO_SESSION = (1 << 62) - 1  # when a session was opened that is not there yet: later than any other
@@ -27,6 +28,7 @@ class _Own:
     user: str = ""
     opened_us: int = 0
     replaces: bool = False
+    clean_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class _Place:
     user: str
     opened_us: int
     replaces: bool
+    clean_us: int = 0
 
 
 def _keeps(one: _Place, other: _Place) -> _Place:
@@ -54,8 +57,9 @@ def _keeps(one: _Place, other: _Place) -> _Place:
 
 @final
 class Directory:
-    def __init__(self, name: str, alive: tuple[str, ...]) -> None:
+    def __init__(self, name: str, alive: tuple[str, ...], clock: HybridClock) -> None:
         self._name = name
+        self._clock = clock
         self._hashes = _hashes(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
@@ -82,21 +86,23 @@ class Directory:
         user: str = "",
         opened_us: int = NO_SESSION,
         replaces: bool = False,
+        clean_us: int = 0,
     ) -> list[Effect]:
         """A client connected here; with `asks` a SessionFound or SessionRefused follows.
 
         `opened_us` is when `user` opened the session that is here already.
         """
-        self._own[client] = own = _Own(time_us, clean_start, "", user, opened_us, replaces)
+        self._own[client] = own = _Own(time_us, clean_start, "", user, opened_us, replaces, clean_us)
         if asks:
             self._waiting[client] = time_us
         else:
             self._entered(own)
         return self._tell(client, own, asks)
 
-    def restored(self, client: str, time_us: int, user: str = "", opened_us: int = 0) -> None:
+    def restored(self, client: str, time_us: int, user: str = "", opened_us: int = 0, clean_us: int = 0) -> None:
         """A session that the journal brought back; told with the next change of the living."""
-        self._own[client] = _Own(time_us, False, "", user, opened_us)
+        self._clock.heard(max(time_us, opened_us))
+        self._own[client] = _Own(time_us, False, "", user, opened_us, False, clean_us)
 
     def opened(self, client: str, opened_us: int) -> None:
         """The client's session came from elsewhere, and is as old as this."""
@@ -133,7 +139,8 @@ class Directory:
 
     def claimed(self, peer: str, claim: ClientClaim) -> list[Effect]:
         """As directory: someone says that it has the client."""
-        new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces)
+        self._clock.heard(claim.time_us)
+        new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces, claim.clean_us)
         old = self._places.get(claim.client)
         if old is None or old.broker == peer:
             return self._put(claim, new, "")
@@ -141,9 +148,10 @@ class Directory:
         if _keeps(old, new) is old:
             if claim.asks and foreign:
                 return self._to(peer, ClientAnswer(claim.client, claim.time_us, "", True))
-            return self._to(peer, _moved(claim.client, old, False))
-        effects = self._to(old.broker, _moved(claim.client, new, claim.clean_start))
-        if foreign or claim.clean_start:
+            return self._to(peer, _moved(claim.client, old, claim.opened_us < old.clean_us))
+        is_void = old.opened_us < new.clean_us
+        effects = self._to(old.broker, _moved(claim.client, new, is_void))
+        if foreign or is_void:
             return effects + self._put(claim, new, "")
         return effects + self._put(claim, replace(new, opened_us=min(old.opened_us, new.opened_us)), old.broker)
 
@@ -163,6 +171,7 @@ class Directory:
         return [SessionFound(answer.client, answer.time_us, answer.broker)]
 
     def moved(self, moved: ClientMoved) -> list[Effect]:
+        self._clock.heard(moved.time_us)
         own = self._own.get(moved.client)
         if own is None:
             return []
@@ -196,7 +205,9 @@ class Directory:
 
     def _tell(self, client: str, own: _Own, asks: bool) -> list[Effect]:
         keeper = own.told = self.keeper_of(client)
-        claim = ClientClaim(client, own.time_us, asks, own.clean_start, own.user, own.opened_us, own.replaces)
+        claim = ClientClaim(
+            client, own.time_us, asks, own.clean_start, own.user, own.opened_us, own.replaces, own.clean_us
+        )
         return self._to(keeper, claim)
 
     def _to(self, broker: str, frame: ClientClaim | ClientAnswer | ClientMoved) -> list[Effect]:

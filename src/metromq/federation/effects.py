@@ -102,17 +102,6 @@ class SessionTaken:
     foreign: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionArrived:
-    """A piece of a session that moved here."""
-
-    peer: str
-    client: str
-    time_us: int
-    last: bool
-    state: bytes
-
-
 Effect = (
     Send
     | Keep
@@ -125,5 +114,4 @@ Effect = (
     | SessionFound
     | SessionRefused
     | SessionTaken
-    | SessionArrived
 )

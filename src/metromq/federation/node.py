@@ -25,9 +25,9 @@ from metromq.federation.effects import (
     RoutesChanged,
     Send,
     SendRetained,
-    SessionArrived,
     TableChanged,
 )
+from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
     VERSION,
@@ -41,7 +41,6 @@ from metromq.federation.links.frames import (
     Interest,
     InterestRequest,
     RetainedRequest,
-    SessionState,
     Table,
     decode_frame,
 )
@@ -73,7 +72,8 @@ class Node:
         self.coordinator = EmbeddedCoordinator(city, name, incarnation, self.table, now_us)
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
-        self.directory = Directory(name, city.names)
+        self.clock = HybridClock()
+        self.directory = Directory(name, city.names, self.clock)
         self.counters = Counters()
         self.up: set[str] = set()
         self._incarnation = incarnation
@@ -90,7 +90,6 @@ class Node:
             ClientAnswer: lambda peer, frame, now_us: self.directory.answered(frame),
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),
             ClientReleased: self._released,
-            SessionState: self._session_state,
         }
 
     # What the host tells.
@@ -205,11 +204,14 @@ class Node:
     # Inside.
 
     def _own_hello(self, peer: str, beats: tuple[Beat, ...]) -> Hello:
-        return Hello(VERSION, self._incarnation, self.table.digest(), self.announcer.digest(peer), beats)
+        return Hello(
+            VERSION, self._incarnation, self.table.digest(), self.announcer.digest(peer), beats, self.clock.latest_us()
+        )
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
         if hello.version != VERSION:
             raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {VERSION}")
+        self.clock.heard(hello.time_us)
         self.coordinator.heard(hello, now_us)
         effects: list[Effect] = []
         if hello.table_digest != self.table.digest():
@@ -296,9 +298,6 @@ class Node:
     def _released(self, peer: str, frame: ClientReleased, now_us: int) -> list[Effect]:
         self.directory.released(peer, frame)
         return []
-
-    def _session_state(self, peer: str, frame: SessionState, now_us: int) -> list[Effect]:
-        return [SessionArrived(peer, frame.client, frame.time_us, frame.last, frame.state)]
 
     def _forget_routes(self, topic_filter: str) -> None:
         topic_filter = plain_filter(topic_filter)

@@ -18,7 +18,6 @@ from metromq.federation.links.frames import (
     Interest,
     InterestRequest,
     RetainedRequest,
-    SessionState,
     Table,
     TableEntry,
     decode_frame,
@@ -44,7 +43,6 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(ClientAnswer, TEXT, NUMBER, TEXT),
     st.builds(ClientMoved, TEXT, NUMBER, TEXT, st.booleans()),
     st.builds(ClientReleased, TEXT, NUMBER),
-    st.builds(SessionState, TEXT, NUMBER, st.booleans(), st.binary(max_size=40)),
 )
 
 

@@ -39,7 +39,7 @@ class CityMember:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self.host.tick_s)
+            await asyncio.sleep(self.host.rest_s())
             self._turns.now()
             self.host.tick()
             self._turns.worked()

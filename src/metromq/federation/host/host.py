@@ -19,7 +19,6 @@ from metromq.federation.effects import (
     RoutesChanged,
     Send,
     SendRetained,
-    SessionArrived,
     SessionFound,
     SessionRefused,
     SessionTaken,
@@ -46,6 +45,7 @@ from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import PROTOCOL_ERROR
 
 TICKS_PER_HELLO: Final = 5
+BUSY_TICK_S: Final = 0.01
 LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
 
 
@@ -84,7 +84,6 @@ class Host(Federation):
             SessionFound: self._roaming.found,
             SessionRefused: self._roaming.refused,
             SessionTaken: self._roaming.taken,
-            SessionArrived: lambda effect: None,  # sessions travel as messages, so that none is lost on the way
         }
 
     def _now_us(self) -> int:
@@ -99,7 +98,11 @@ class Host(Federation):
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
                 self.node.directory.restored(
-                    session.client_id, session.detached_wall_us, session.username, session.opened_us
+                    session.client_id,
+                    session.detached_wall_us,
+                    session.username,
+                    session.opened_us,
+                    session.clean_us,
                 )
         for peer in self.node.peers:
             link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), transport, self)
@@ -113,6 +116,7 @@ class Host(Federation):
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
+        self.node.clock.stamp_us(hub.wall_us)
         passed_s = hub.now - self._ticked_at
         self._ticked_at = hub.now
         if passed_s > self.tick_s + self._hello_s:
@@ -123,6 +127,11 @@ class Host(Federation):
         self.run(self.node.tick(now_us, len(hub.connections) - len(self.heard)))
         self._catch_up.mark()
         self._timers.run(hub.now)
+        self._roaming.tick()
+
+    def rest_s(self) -> float:
+        """How long the next tick may wait."""
+        return BUSY_TICK_S if self._roaming.is_busy() else self.tick_s
 
     def link_up(self, link: Link) -> None:
         waiting = link.session.waiting() + len(link.session.inflight)
@@ -183,6 +192,9 @@ class Host(Federation):
 
     def connected(self, session: Session, resumed: bool) -> None:
         self._roaming.entered(session)
+
+    def stamp_us(self, wall_us: int) -> int:
+        return self.node.clock.stamp_us(wall_us)
 
     def ended(self, session: Session) -> None:
         if not session.client_id.startswith("$") and not self._roaming.is_entering(session.client_id):

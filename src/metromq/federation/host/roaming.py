@@ -1,36 +1,27 @@
-"""Clients that move between brokers: the latest CONNECT wins, and the session follows with all that waits for it.
+"""Clients that move between brokers: the latest CONNECT wins, and the session follows with all that waits for it."""
 
-A session travels as ordinary QoS 1 messages over the link to its new broker, so a crash on either side loses nothing.
-The old broker keeps collecting for a while, because messages may still be on their way to it; the new one leaves out
-what comes both ways.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from metromq.federation.directory import NO_SESSION
-from metromq.federation.distribution import Hop
 from metromq.federation.effects import Effect, SessionFound, SessionRefused, SessionTaken
+from metromq.federation.host.arrivals import Arrivals
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.departures import Departures
+from metromq.federation.host.session_parcels import MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
-from metromq.federation.stages import FINAL
-from metromq.protocol.session import records, store
 from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer, Unpacker
-from metromq.protocol.session.session import Entry, Session
+from metromq.protocol.session.seen_ids import SeenIds
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
-TOPIC: Final = "$metromq/session"
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
-GHOST_HELLOS: Final = 8  # how long the old broker goes on collecting
-PIECE_BYTES: Final = 128 * 1024
-LAST, OWNED = 1, 2  # flags of a piece: the transfer ends with it; it says whose session it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +52,18 @@ class Roaming:
     ) -> None:
         self._hub = hub
         self._node = node
-        self._copies = copies
         self._timers = timers
         self._run = run  # carries out what the node wants
         self._report = report
+        self._departures = Departures(hub, node, copies, self._is_arriving)
+        self._arrivals = Arrivals(hub, node, timers, self._departures)
         self._held: dict[str, _Held] = {}
         self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
     def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        time_us = self._hub.wall_us
+        time_us = self._node.clock.stamp_us(self._hub.wall_us)
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
         if earlier is not None:
@@ -83,7 +75,10 @@ class Roaming:
         self._held[client_id] = _Held(outlet, time_us, username)
         session = self._hub.sessions.get(client_id)
         opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
-        effects = self._node.directory.connected(client_id, time_us, clean_start, True, username, opened_us, replaces)
+        clean_us = time_us if clean_start else session.clean_us if session is not None else 0
+        effects = self._node.directory.connected(
+            client_id, time_us, clean_start, True, username, opened_us, replaces, clean_us
+        )
         self._run(effects)
         if client_id not in self._held:
             return True  # answered already, and let in
@@ -112,9 +107,15 @@ class Roaming:
 
     def _late(self, client_id: str, time_us: int) -> None:
         if self._waits(client_id, time_us):
+            self._report("warning", "a session did not come in time; its client begins a new one", client=client_id)
             self._let_in(client_id)
 
     def _let_in(self, client_id: str) -> None:
+        if self._departures.has(client_id):  # what went away did not come back in time
+            self._departures.cancel(client_id)
+            session = self._hub.sessions[client_id]
+            session.is_stale = True
+            session.seen = SeenIds()
         outlet = self._entering[client_id] = self._held.pop(client_id).outlet
         outlet.proceed()
         if outlet.closing:
@@ -137,10 +138,17 @@ class Roaming:
         self._entering.pop(session.client_id, None)
         directory = self._node.directory
         if session.expiry_s and not directory.has(session.client_id):
-            time_us = self._hub.wall_us
+            time_us = self._node.clock.stamp_us(self._hub.wall_us)
             replaces = self._hub.settings.foreign_client_id_replaces
             effects = directory.connected(
-                session.client_id, time_us, False, False, session.username, session.opened_us, replaces
+                session.client_id,
+                time_us,
+                False,
+                False,
+                session.username,
+                session.opened_us,
+                replaces,
+                session.clean_us,
             )
             self._run(effects)
 
@@ -148,54 +156,53 @@ class Roaming:
         return message.topic == TOPIC
 
     def arrived(self, peer: str, message: Message) -> None:
-        """A piece of a session; it is applied to the session here, which is made if its client still waits."""
-        hub = self._hub
-        reader = Unpacker(message.payload)
-        client_id, flags = reader.text(), reader.u8()
-        if not flags & OWNED:
-            self._report("warning", "a session without an owner came, from an older release", client=client_id)
-            return
-        owner, opened_us = reader.text(), reader.u64()
-        session = hub.sessions.get(client_id)
-        held = self._held.get(client_id)
-        if session is None and held is not None and held.username == owner:
-            session = hub.adopt(client_id, owner, opened_us)
-        if session is None or session.username != owner:
-            self._report("warning", "a session came for a client that is not here", client=client_id, peer=peer)
-            return
-        session.opened_us = min(session.opened_us, opened_us)
-        self._node.directory.opened(client_id, session.opened_us)
-        if session.moving is None:
-            session.moving = set()
-        self._take(session, reader)
-        if held is not None and held.username == owner:
-            self._let_in(client_id)
-        if flags & LAST:
-            session.moving = None
-        hub.suspect(session)  # the rights here count, not those of the broker that queued it
-        hub.pump(session)
+        parcel = decode_parcel(message.payload)
+        if isinstance(parcel, Piece):
+            self._take(peer, parcel)
+        elif parcel.kind == PROBE:
+            self._probed(parcel)
+        elif parcel.kind == MARKER:
+            self._departures.marked(parcel, peer)
+        else:
+            self._arrivals.drained(parcel)
 
-    def _take(self, session: Session, reader: Unpacker) -> None:
+    def _probed(self, signal: Signal) -> None:
+        if signal.old == self._node.name:
+            self._departures.marked(signal, self._node.name)
+        else:
+            self._departures.send_signal(signal.old, Signal(MARKER, signal.client, signal.number, signal.old))
+
+    def _is_arriving(self, client_id: str) -> bool:
+        return self._arrivals.has(client_id)
+
+    def _take(self, peer: str, piece: Piece) -> None:
+        """A piece of a session; it is applied to the session here, which is made if there is none."""
         hub = self._hub
-        session.expiry_s = max(session.expiry_s, reader.u32())
-        sequence = reader.u64()
-        if not session.sequence:
-            session.sequence = sequence
-        hub.note_session(session)
-        for _ in range(reader.u32()):
-            inner = Unpacker(reader.blob())
-            inner.u32()
-            grant = store.unpack_grant(session, inner)
-            if grant.full_filter() not in session.grants:
-                hub.restore_grant(grant)
-                hub.append(records.SUBSCRIBED, store.pack_grant(grant))
-        for _ in range(reader.u32()):
-            session.incoming[reader.u16()] = None
-        for _ in range(reader.u32()):
-            flags, state = reader.u8(), reader.u8()
-            record = records.decode_message(reader.blob())
-            if not hub.came_already(session, record.message):
-                hub.queue_again(session, record.message, flags, state)
+        client_id, owner = piece.client, piece.username
+        session, held = hub.sessions.get(client_id), self._held.get(client_id)
+        known = session.username if session is not None else held.username if held is not None else owner
+        if known != owner or (session is not None and piece.opened_us < session.clean_us):
+            self._report("warning", "a session came that has no place here any more", client=client_id, peer=peer)
+            self._arrivals.probe(peer, piece)  # so that it ends where it comes from
+            return
+        taken = self._arrivals.take(peer, piece)
+        if taken is None:
+            self._report("warning", "the rest of a session came, but not the session", client=client_id, peer=peer)
+            return
+        directory = self._node.directory
+        directory.opened(client_id, taken.opened_us)
+        if held is None and not directory.has(client_id) and not self._departures.has(client_id):
+            # Its client has gone on meanwhile, or has not come: whoever has it will be told.
+            self._run(directory.connected(client_id, piece.taken_us, False, False, owner, taken.opened_us))
+        if held is not None and self._arrivals.is_complete(client_id):
+            self._let_in(client_id)
+        hub.pump(taken)
+
+    def tick(self) -> None:
+        self._departures.tick()
+
+    def is_busy(self) -> bool:
+        return self._departures.is_busy()
 
     # --- the old broker -------------------------------------------------------------------------------------------
 
@@ -223,9 +230,9 @@ class Roaming:
             self._hub.close(session)
             return
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
-        self._export(session, effect.broker, False)
-        wait_s = GHOST_HELLOS * self._node.city.membership.hello_interval_ms / 1000
-        self._timers.at(self._hub.now + wait_s, lambda: self._bury(session, effect.broker))
+        session.arriving = False
+        number = self._node.clock.stamp_us(self._hub.wall_us)
+        self._departures.begin(session, effect.broker, number, effect.time_us)
 
     def _lose(self, session: Session) -> None:
         """Another user has the client identifier: the session ends with all that waits for it."""
@@ -235,62 +242,3 @@ class Roaming:
             session.outlet.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
             hub.detach(session, False)
         hub.close(session)
-
-    def _bury(self, session: Session, broker: str) -> None:
-        if session.closed or session.outlet is not None or self._node.directory.has(session.client_id):
-            return  # it is at home here again
-        self._export(session, broker, True)
-        self._hub.close(session)
-
-    def _export(self, session: Session, broker: str, last: bool) -> None:
-        hub = self._hub
-        hub.load_all(session)
-        entries = [*session.inflight.values(), *session.queue]
-        copies = [self._copies.for_hop(Hop(broker, FINAL))]
-        for number, payload in enumerate(self._pieces(session, entries, last)):
-            piece = Message(TOPIC, payload, 1)
-            piece.time_us = hub.wall_us + number
-            piece.kind = KIND_REPLAY
-            hub.deliver12(piece, [], copies, None, 0)
-        for entry in entries:
-            hub.abandon(session, entry)
-
-    def _pieces(self, session: Session, entries: list[Entry], last: bool) -> Iterator[bytes]:
-        """The first piece has the subscriptions; messages follow in pieces of bounded size."""
-        waiting = [(entry, records.encode_message(self._named(entry), [])) for entry in entries]
-        position = 0
-        first = True
-        while first or position < len(waiting):
-            size, end = 0, position
-            while end < len(waiting) and (end == position or size < PIECE_BYTES):
-                size += len(waiting[end][1])
-                end += 1
-            is_end = end == len(waiting)
-            packer = Packer().text(session.client_id).u8(OWNED | (LAST if last and is_end else 0))
-            packer.text(session.username).u64(session.opened_us).u32(session.expiry_s)
-            packer.u64(max(0, session.sequence - len(entries)))
-            grants = list(session.grants.values()) if first else []
-            packer.u32(len(grants))
-            for grant in grants:
-                packer.blob(store.pack_grant(grant))
-            packer.u32(len(session.incoming) if first else 0)
-            for packet_id in session.incoming if first else ():
-                packer.u16(packet_id)
-            packer.u32(end - position)
-            for entry, body in waiting[position:end]:
-                packer.u8(entry.flags).u8(entry.state).blob(body)
-            yield packer.done()
-            position, first = end, False
-
-    def _named(self, entry: Entry) -> Message:
-        """The message with its origin, by which the new broker recognises it."""
-        message = self._hub.load(entry)
-        if message.origin:
-            return message
-        named = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
-        named.expires_at_us = message.expires_at_us
-        named.time_us = message.time_us
-        named.publisher = message.publisher
-        named.origin = self._node.name
-        named.origin_offset = message.offset
-        return named

@@ -39,6 +39,7 @@ class Hello:
     table_digest: int
     interest_digest: int  # of all that the sender has announced to the receiver
     beats: tuple[Beat, ...]
+    time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class ClientClaim:
     user: str = ""  # whose session it is; empty: of a client without a user name
     opened_us: int = 0  # when that user opened it; of two users the first keeps it
     replaces: bool = False  # the sender lets a newcomer end another user's session
+    clean_us: int = 0  # when the client began anew with a clean start: its sessions that are older are void
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +134,6 @@ class ClientReleased:
     time_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """What was kept for a client that moved, in the host's own encoding; `last` ends the transfer."""
-
-    client: str
-    time_us: int
-    last: bool
-    state: bytes
-
-
 Frame = (
     Hello
     | Table
@@ -152,7 +144,6 @@ Frame = (
     | ClientAnswer
     | ClientMoved
     | ClientReleased
-    | SessionState
 )
 
 
@@ -181,12 +172,13 @@ def _write_hello(out: Writer, frame: Hello) -> None:
         out.text(beat.broker)
         for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
             out.number(value)
+    out.number(frame.time_us)
 
 
 def _read_hello(data: Reader) -> Hello:
     version, incarnation, table, interest, count = (data.number() for _ in range(5))
     beats = tuple(Beat(data.text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count))
-    return Hello(version, incarnation, table, interest, beats)
+    return Hello(version, incarnation, table, interest, beats, data.number())
 
 
 def _write_table(out: Writer, frame: Table) -> None:
@@ -231,11 +223,13 @@ def _write_claim(out: Writer, frame: ClientClaim) -> None:
     out.number(frame.asks | frame.clean_start << 1 | frame.replaces << 2)
     out.text(frame.user)
     out.number(frame.opened_us)
+    out.number(frame.clean_us)
 
 
 def _read_claim(data: Reader) -> ClientClaim:
     client, time_us, flags, user, opened_us = data.text(), data.number(), data.number(), data.text(), data.number()
-    return ClientClaim(client, time_us, bool(flags & 1), bool(flags & 2), user, opened_us, bool(flags & 4))
+    asks, clean_start, replaces = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+    return ClientClaim(client, time_us, asks, clean_start, user, opened_us, replaces, data.number())
 
 
 def _write_answer(out: Writer, frame: ClientAnswer) -> None:
@@ -264,13 +258,6 @@ def _write_released(out: Writer, frame: ClientReleased) -> None:
     out.number(frame.time_us)
 
 
-def _write_state(out: Writer, frame: SessionState) -> None:
-    out.text(frame.client)
-    out.number(frame.time_us)
-    out.number(frame.last)
-    out.blob(frame.state)
-
-
 _KINDS: dict[type, int] = {
     Hello: 1,
     Table: 2,
@@ -281,7 +268,6 @@ _KINDS: dict[type, int] = {
     ClientAnswer: 7,
     ClientMoved: 8,
     ClientReleased: 9,
-    SessionState: 10,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
@@ -293,7 +279,6 @@ _WRITERS: dict[int, Callable[..., None]] = {
     7: _write_answer,
     8: _write_moved,
     9: _write_released,
-    10: _write_state,
 }
 _READERS: dict[int, Callable[[Reader], Frame]] = {
     1: _read_hello,
@@ -305,5 +290,4 @@ _READERS: dict[int, Callable[[Reader], Frame]] = {
     7: lambda data: ClientAnswer(data.text(), data.number(), data.text(), bool(data.number())),
     8: _read_moved,
     9: lambda data: ClientReleased(data.text(), data.number()),
-    10: lambda data: SessionState(data.text(), data.number(), bool(data.number()), data.blob()),
 }

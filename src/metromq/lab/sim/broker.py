@@ -73,8 +73,8 @@ class SimBroker:
         self._network.acceptors[self.name] = self
         credentials = Credentials(self.name, disk.journal_id, secret, self._nonce)
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.now)))
-        self._tick(disk.lives, host.tick_s, host.tick)
-        self._tick(disk.lives, TICK_S, self._check)
+        self._tick(disk.lives, host.rest_s, host.tick)
+        self._tick(disk.lives, lambda: TICK_S, self._check)
 
     def kill(self, power: bool = False) -> None:
         """As kill -9, or as a power cut: connections break, what is not on disk is gone."""
@@ -132,14 +132,14 @@ class SimBroker:
             self.disk.write()
             self.hub.committed(self.hub.position)
 
-    def _tick(self, life: int, every_s: float, action: Callable[[], None]) -> None:
+    def _tick(self, life: int, rest_s: Callable[[], float], action: Callable[[], None]) -> None:
         def tick() -> None:
             if self.running and self.disk.lives == life:
                 if self._held is None:  # a process that stands still misses its ticks
                     self.run(action)
-                self._network.clock.after(every_s, tick)
+                self._network.clock.after(rest_s(), tick)
 
-        self._network.clock.after(every_s, tick)
+        self._network.clock.after(rest_s(), tick)
 
     def _check(self) -> None:
         assert self.hub is not None

@@ -34,6 +34,10 @@ class Federation(RemoteCheck):
     def connected(self, session: Session, resumed: bool) -> None:
         """A client has connected here."""
 
+    def stamp_us(self, wall_us: int) -> int:
+        """A time that is later than every one that this broker has heard of, whatever the clocks of a city say."""
+        return wall_us
+
     def snapshot(self) -> bytes:
         """What the federation must know after a restart."""
         return b""

@@ -35,8 +35,8 @@ class Pending:
 class Commitment(Delivery):
     """Base of the hub: the line of those who wait for the journal."""
 
-    def __init__(self, settings: Settings, log: Log | None) -> None:
-        super().__init__(settings, log)
+    def __init__(self, settings: Settings, log: Log | None, name: str) -> None:
+        super().__init__(settings, log, name)
         self.pending: deque[Pending] = deque()
         self.void_from = 0
         self.void_until = -1

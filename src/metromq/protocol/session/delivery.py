@@ -19,8 +19,9 @@ ENTRY_BYTES = 200  # what an entry costs beside its payload, for the queue's byt
 class Delivery:
     """Base of the hub: everything between a route and the bytes of a PUBLISH."""
 
-    def __init__(self, settings: Settings, log: Log | None) -> None:
+    def __init__(self, settings: Settings, log: Log | None, name: str) -> None:
         self.settings = settings
+        self.name = name
         self.log = log
         self.counters = Counters()
         self.census: Census | None = None  # counts per topic, while they are recorded
@@ -61,7 +62,7 @@ class Delivery:
 
     def accepts(self, session: Session, message: Message) -> bool:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
-        if session.moving is not None and self.came_already(session, message):
+        if session.roamed and self.came_already(session, message):
             return False
         settings = self.settings
         queued_bytes = session.queued_bytes + session.spilled_bytes
@@ -72,21 +73,24 @@ class Delivery:
         return False
 
     def came_already(self, session: Session, message: Message) -> bool:
-        """While a session moves here, a message can come with it and by the usual way; the second one is left out."""
-        origin = message.origin
-        offset = message.origin_offset if origin else -1
-        if not origin or offset < 0 or session.moving is None:
+        """Whether a session that roams has had the message, by another way."""
+        seen = session.seen
+        if seen is None or not session.roamed:
             return False
-        key = (origin, offset)
-        if key in session.moving:
-            return True
-        session.moving.add(key)
-        return False
+        origin = message.origin
+        offset = message.origin_offset if origin else message.offset
+        return offset >= 0 and seen.holds(origin or self.name, offset)
 
     def enqueue(
         self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
         cost = len(message.payload) + ENTRY_BYTES
+        if session.seen is not None:
+            if message.origin:
+                if message.origin_offset >= 0:
+                    session.seen.add(message.origin, message.origin_offset)
+            elif message.offset >= 0:
+                session.seen.add(self.name, message.offset)
         if (
             self.log is not None
             and message.offset >= 0
@@ -112,7 +116,7 @@ class Delivery:
             and not outlet.closing
             and not outlet.is_link
             and outlet.waiting_bytes <= outlet.soft_limit_bytes
-            and session.moving is None
+            and not session.arriving
             and packet_id_of(session.sequence + 1) not in session.inflight
         ):
             entry = Entry(-1, 1, (), session.next_packet_id(), message)
@@ -182,7 +186,7 @@ class Delivery:
     def pump(self, session: Session) -> None:
         """Sends what the client's window [MQTT-3.3.4-9] and the network have room for, in order [MQTT-4.6.0-6]."""
         outlet = session.outlet
-        if outlet is None:
+        if outlet is None or session.arriving:
             return
         inflight = session.inflight
         while len(inflight) < session.window and not outlet.closing:

@@ -12,7 +12,8 @@ from metromq.protocol.session.message import KIND_WILL, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.publishing import Publishing
-from metromq.protocol.session.session import NEVER, Entry, Grant, Session
+from metromq.protocol.session.seen_ids import SeenIds
+from metromq.protocol.session.session import NEVER, SENT, Entry, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.names import split_shared
 from metromq.protocol.wire.packets import Subscription, Will
@@ -95,6 +96,20 @@ class Hub(Publishing):
         self.detached[client_id] = session
         return session
 
+    def restart(self, session: Session) -> None:
+        """Its client went on elsewhere and begins anew here: what was under way is no more, what waits stays."""
+        session.is_stale = False
+        session.incoming.clear()
+        for entry in list(session.inflight.values()):
+            if entry.state > SENT:
+                self.abandon(session, entry)
+            else:
+                entry.dup = False
+
+    def note_seen(self, session: Session) -> None:
+        if session.durable and session.seen is not None:
+            self.append(records.SESSION_SEEN, Packer().u32(session.number).blob(session.seen.pack()).done())
+
     def note_session(self, session: Session) -> None:
         if self.log is not None:
             self._record_session(session)
@@ -118,10 +133,15 @@ class Hub(Publishing):
         if session is not None and clean_start:
             self.close(session)
             session = None
-        present = session is not None
+        present = session is not None and not session.is_stale
         if session is None:
             session = self._new_session(client_id)
-            session.opened_us = self.wall_us
+            session.opened_us = self.federation.stamp_us(self.wall_us)
+            session.clean_us = session.opened_us if clean_start else 0
+        if session.is_stale:
+            self.restart(session)
+        if self.federated and expiry_s and session.seen is None:
+            session.seen = SeenIds()
         self.detached.pop(client_id, None)
         session.outlet = outlet
         session.username = username

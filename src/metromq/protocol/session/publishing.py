@@ -10,7 +10,7 @@ from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
-from metromq.protocol.session.session import RELEASED, Grant, Session
+from metromq.protocol.session.session import RELEASED, SENT, Grant, Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
 from metromq.protocol.wire.packets import MQTT5
@@ -20,8 +20,7 @@ class Publishing(Commitment):
     """Base of the hub: everything between an accepted message and the sessions it goes to."""
 
     def __init__(self, settings: Settings, log: Log | None, name: str) -> None:
-        super().__init__(settings, log)
-        self.name = name
+        super().__init__(settings, log, name)
         self.routes = RouteTable()
         self.retained: RetainedTree[Message] = RetainedTree()
         self.federation = Federation()
@@ -103,26 +102,27 @@ class Publishing(Commitment):
         else:
             self.retained.remove(message.topic)
         if self.log is not None:
-            message.offset = self.log.append_message(records.encode_message(message, []))
-            self.position += 1
+            message.offset = self.append_message(records.encode_message(message, []), False)
             self.pending.append(Pending(self.position, message.offset, [], None))
         return True
 
-    def queue_again(self, session: Session, message: Message, flags: int, state: int) -> None:
+    def queue_again(
+        self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], state: int
+    ) -> None:
         """Queues a message that came with its session from another broker."""
         message.kind = KIND_REPLAY
         message.offset = -1
         if self.log is not None:
-            body = records.encode_message(message, [Target(session.number, flags)])
-            message.offset = self.log.append_message(body)
-            self.position += 1
-            self.urgent = True
+            body = records.encode_message(message, [Target(session.number, flags, identifiers)])
+            message.offset = self.append_message(body, True)
             self.pending.append(Pending(self.position, message.offset, [session], None))
-        self.enqueue(session, message, flags, ())
-        if state == RELEASED and session.queue:
+        self.enqueue(session, message, flags, identifiers)
+        if state and session.queue and not session.spilled:
             entry = session.queue.last()
-            entry.state = RELEASED
-            self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
+            entry.dup = True
+            if state != SENT:
+                entry.state = RELEASED
+                self.append(records.RECEIVED, Packer().u32(session.number).u16(entry.packet_id).done())
 
     def replay(self, message: Message, copies: list[LinkCopy], shares: tuple[str, ...] = ()) -> None:
         """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and

@@ -22,6 +22,7 @@ SESSION_DETACHED: Final = 9  # the connection ended; expiry and will delay start
 ACKNOWLEDGED_THROUGH: Final = 12  # the peer has everything up to the offset
 LINK: Final = 10  # state of a link between brokers
 CONTROL: Final = 11  # state of the federation (membership, topic table)
+SESSION_SEEN: Final = 13  # what a session that came from another broker has had there
 
 MAX_TARGETS: Final = 65_535  # of one record; more of them take more records
 MAX_IDENTIFIERS: Final = 255  # of one target; more matching subscriptions with identifiers than that are not written

@@ -9,6 +9,7 @@ from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 
 VERSION: Final = 1
@@ -141,6 +142,9 @@ class _Recovery:
             self._acknowledged_through(session, reader.i64())
         elif kind == records.RECEIVED:
             self._received(session, reader.u16())
+        elif kind == records.SESSION_SEEN:
+            session.seen = unpack_seen(reader.blob())
+            session.roamed = True
         else:
             raise JournalError(f"unknown kind of record: {kind}")
 
@@ -154,6 +158,8 @@ class _Recovery:
             session = Session(number, client_id)
             self._add(session)
         store.unpack_session(session, reader)
+        if self.hub.federated and session.seen is None and not client_id.startswith("$"):
+            session.seen = SeenIds()
         self.attached.add(number)
 
     def _message(self, offset: int, body: bytes) -> None:

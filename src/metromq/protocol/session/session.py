@@ -5,6 +5,7 @@ from typing import Final, final
 
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.wire.packets import Will
 
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
@@ -162,7 +163,12 @@ class Session:
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
         self.dropped = 0
-        self.moving: set[tuple[str, int]] | None = None  # messages seen while the session comes from another broker
+        # In a city only:
+        self.seen: SeenIds | None = None  # what it has had; None: it does not roam, or has left for another broker
+        self.roamed = False  # it came from another broker once, so that messages may reach it by two ways
+        self.arriving = False  # it still comes from another broker: nothing is sent before what is older has come
+        self.is_stale = False  # its client went on elsewhere: it must be told that this is a new session
+        self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
 
     def behind(self) -> bool:
         """Whether messages wait, so that a new one must wait in the journal too."""

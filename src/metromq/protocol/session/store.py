@@ -3,6 +3,7 @@
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
+from metromq.protocol.session.seen_ids import unpack_seen
 from metromq.protocol.session.session import Entry, Grant, Session
 from metromq.protocol.wire.packets import Will
 
@@ -11,7 +12,7 @@ def pack_session(session: Session) -> bytes:
     packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
     packer.u64(session.sequence)
     _pack_will(packer, session.will)
-    return packer.u64(session.opened_us).done()
+    return packer.u64(session.opened_us).u64(session.clean_us).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -21,6 +22,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.sequence = reader.u64()
     session.will = _unpack_will(reader)
     session.opened_us = 0 if reader.at_end() else reader.u64()  # older journals have the owner, but not since when
+    session.clean_us = 0 if reader.at_end() else reader.u64()
     session.durable = True
 
 
@@ -69,7 +71,9 @@ def copy_of(session: Session) -> Session:
     """What `pack_state` needs of a session, as it is now."""
     copy = Session(session.number, session.client_id)
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
-    copy.opened_us = session.opened_us
+    copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
+    copy.seen = session.seen.copy() if session.seen is not None else None
+    copy.roamed = session.roamed
     copy.outlet = session.outlet
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
@@ -114,6 +118,8 @@ def pack_state(session: Session) -> bytes:
             packer.u32(identifier)
         packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
         packer.blob(entry.note)
+    if session.seen is not None:
+        packer.u8(1 if session.roamed else 0).blob(session.seen.pack())
     return packer.done()
 
 
@@ -139,6 +145,9 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
     session.spilled_bytes = reader.u64()
     for _ in range(reader.u32()):
         session.queue.append(_unpack_entry(reader))
+    if not reader.at_end():
+        session.roamed = bool(reader.u8())
+        session.seen = unpack_seen(reader.blob())
     return session, grants, attached
 
 

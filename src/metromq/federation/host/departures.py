@@ -1,0 +1,189 @@
+"""Sessions that leave for another broker: sends all they have after them, until nothing can come here for them.
+
+The old broker cannot know by itself when it has received the last message for a session that went away. So the new
+broker asks every other one for a marker. A link keeps order: when the marker of a broker has come, so has everything
+that this broker sent before it learned of the new place, and what it sends later reaches the new place by itself.
+With the markers of all brokers the session is drained. Until then what still comes here is sent on.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from metromq.federation.distribution import Hop
+from metromq.federation.host.copies import Copies
+from metromq.federation.host.session_parcels import (
+    COMPLETE,
+    DRAINED,
+    FIRST,
+    TOPIC,
+    Piece,
+    Signal,
+    Waiting,
+    encode_piece,
+    encode_signal,
+)
+from metromq.federation.node import Node
+from metromq.federation.stages import FINAL
+from metromq.protocol.session import store
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.seen_ids import SeenIds
+from metromq.protocol.session.session import Entry, Session
+
+ENTRIES_PER_TURN: Final = 256  # other clients must not wait while a long queue leaves
+PIECE_BYTES: Final = 128 * 1024
+
+
+@final
+class Departure:
+    def __init__(self, session: Session, to: str, number: int, taken_us: int) -> None:
+        self.session = session
+        self.to = to
+        self.number = number
+        self.taken_us = taken_us
+        self.markers: set[str] = set()
+        self.first = True
+        self.complete = False
+        self.left = 0  # entries that waited when the session was taken and have not been sent yet
+
+
+@final
+class Departures:
+    def __init__(self, hub: Hub, node: Node, copies: Copies, arrives: Callable[[str], bool]) -> None:
+        self._hub = hub
+        self._node = node
+        self._copies = copies
+        self._arrives = arrives  # whether a client's session is still coming here
+        self._by_client: dict[str, Departure] = {}
+
+    def begin(self, session: Session, to: str, number: int, taken_us: int) -> None:
+        self._hub.load_all(session)
+        departure = Departure(session, to, number, taken_us)
+        departure.left = len(session.inflight) + len(session.queue)
+        self._by_client[session.client_id] = departure
+        self._send_some(departure)
+
+    def cancel(self, client: str) -> None:
+        """The client is back."""
+        self._by_client.pop(client, None)
+
+    def has(self, client: str) -> bool:
+        departure = self._by_client.get(client)
+        return departure is not None and not departure.session.closed
+
+    def is_before(self, client: str, taken_us: int) -> bool:
+        """Whether the client has left from here before a CONNECT."""
+        return self._by_client[client].taken_us <= taken_us
+
+    def again(self, client: str) -> None:
+        """More of the session has come: all that it has follows it once more."""
+        departure = self._by_client[client]
+        departure.first = True
+        departure.complete = False
+        departure.left = 0
+
+    def is_busy(self) -> bool:
+        """Whether the next turn should come soon."""
+        return any(not departure.complete for departure in self._by_client.values())
+
+    def marked(self, signal: Signal, by: str) -> None:
+        departure = self._by_client.get(signal.client)
+        if departure is not None and departure.number == signal.number:
+            departure.markers.add(by)
+            self._end_if_drained(departure)
+
+    def tick(self) -> None:
+        for departure in list(self._by_client.values()):
+            session = departure.session
+            if session.closed:
+                self.cancel(session.client_id)
+                continue
+            if not departure.complete or session.waiting() or session.inflight:
+                self._send_some(departure)
+            self._end_if_drained(departure)
+
+    def _send_some(self, departure: Departure) -> None:
+        hub, session = self._hub, departure.session
+        hub.load_all(session)
+        entries = [*session.inflight.values(), *session.queue][:ENTRIES_PER_TURN]
+        rest = entries
+        while rest or not departure.complete:
+            some, rest = self._cut(rest)
+            departure.left -= len(some)
+            is_last = departure.left <= 0 and not departure.complete
+            piece = self._piece(departure, some, COMPLETE if is_last else 0)
+            departure.first = False
+            departure.complete = departure.complete or is_last
+            self._send(departure.to, encode_piece(piece))
+            if not rest:
+                break
+        for entry in entries:
+            hub.abandon(session, entry)
+
+    def _cut(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+        size = count = 0
+        for entry in entries:
+            size += len(self._hub.load(entry).payload)
+            if count and size > PIECE_BYTES:
+                break
+            count += 1
+        return entries[:count], entries[count:]
+
+    def _piece(self, departure: Departure, entries: list[Entry], flags: int) -> Piece:
+        session = departure.session
+        piece = Piece(session.client_id, departure.number, flags, session.username)
+        piece.taken_us, piece.opened_us = departure.taken_us, session.opened_us
+        piece.clean_us, piece.expiry_s, piece.sequence = session.clean_us, session.expiry_s, session.sequence
+        piece.waiting = [self._waiting(session, entry) for entry in entries]
+        if departure.first:
+            piece.flags |= FIRST
+            piece.grants = [store.pack_grant(grant) for grant in session.grants.values()]
+            piece.incoming = list(session.incoming)
+            piece.seen = self._seen(session).pack()
+            session.seen = None  # it goes with the session; what only passes through here is not the session's yet
+        return piece
+
+    def _seen(self, session: Session) -> SeenIds:
+        """What the session has had, without what still waits for it."""
+        seen = session.seen or SeenIds()
+        for entry in (*session.inflight.values(), *session.queue):
+            message = self._hub.load(entry)
+            origin = message.origin or self._node.name
+            seen.discard(origin, message.origin_offset if message.origin else message.offset)
+        return seen
+
+    def _waiting(self, session: Session, entry: Entry) -> Waiting:
+        behind = (session.sequence + 1 - entry.packet_id) % 65535
+        sequence = max(session.sequence - behind, 0)
+        return Waiting(sequence, entry.flags, entry.state, entry.identifiers, self._named(entry))
+
+    def _named(self, entry: Entry) -> Message:
+        """The message with its origin, by which the new broker recognises it."""
+        message = self._hub.load(entry)
+        if message.origin:
+            return message
+        named = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
+        named.expires_at_us = message.expires_at_us
+        named.time_us = message.time_us
+        named.publisher = message.publisher
+        named.origin = self._node.name
+        named.origin_offset = message.offset
+        return named
+
+    def _end_if_drained(self, departure: Departure) -> None:
+        session = departure.session
+        if not departure.complete or session.waiting() or session.inflight or self._arrives(session.client_id):
+            return
+        if departure.markers >= {self._node.name, *self._node.peers}:
+            self.cancel(session.client_id)
+            self.send_signal(departure.to, Signal(DRAINED, session.client_id, departure.number))
+            self._hub.close(session)
+
+    def send_signal(self, to: str, signal: Signal) -> None:
+        self._send(to, encode_signal(signal))
+
+    def _send(self, to: str, payload: bytes) -> None:
+        message = Message(TOPIC, payload, 1)
+        message.time_us = self._hub.wall_us
+        message.kind = KIND_REPLAY
+        self._hub.deliver12(message, [], [self._copies.for_hop(Hop(to, FINAL))], None, 0)

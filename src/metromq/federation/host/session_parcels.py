@@ -1,0 +1,100 @@
+"""What brokers say to each other when a session moves, as QoS 1 messages on their links: nothing of it is ever lost.
+
+PIECE    from the old broker to the new one: subscriptions, what the session has had, and messages that wait for it
+PROBE    from the new broker to every other: it knows the new broker's subscriptions now, and should tell the old one
+MARKER   from every broker to the old one: whatever it sends from now on goes to the new broker too
+DRAINED  from the old broker to the new one: nothing more will come this way
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from metromq.protocol.session import records
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.packing import Packer, Unpacker
+
+TOPIC: Final = "$metromq/session"
+PIECE: Final = 1
+PROBE: Final = 2
+MARKER: Final = 3
+DRAINED: Final = 4
+FIRST: Final = 1  # flag of a piece: it has the subscriptions
+COMPLETE: Final = 2  # with it all has come that waited when the session was taken
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A message that waits for the session. `sequence` is its place in all that was ever queued for it."""
+
+    sequence: int
+    flags: int
+    state: int
+    identifiers: tuple[int, ...]
+    message: Message
+
+
+@dataclass(slots=True)
+class Piece:
+    client: str
+    number: int  # of the move, given by the old broker
+    flags: int
+    username: str = ""
+    taken_us: int = 0  # the CONNECT at the new broker that it follows
+    opened_us: int = 0
+    clean_us: int = 0
+    expiry_s: int = 0
+    sequence: int = 0
+    grants: list[bytes] = field(default_factory=list)
+    incoming: list[int] = field(default_factory=list)
+    seen: bytes = b""
+    waiting: list[Waiting] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """PROBE, MARKER or DRAINED. `old` is the broker that the session leaves."""
+
+    kind: int
+    client: str
+    number: int
+    old: str = ""
+
+
+def encode_piece(piece: Piece) -> bytes:
+    packer = Packer().u8(PIECE).text(piece.client).u64(piece.number).u8(piece.flags).text(piece.username)
+    packer.u64(piece.taken_us).u64(piece.opened_us).u64(piece.clean_us).u32(piece.expiry_s).u64(piece.sequence)
+    packer.u32(len(piece.grants))
+    for grant in piece.grants:
+        packer.blob(grant)
+    packer.u32(len(piece.incoming))
+    for packet_id in piece.incoming:
+        packer.u16(packet_id)
+    packer.blob(piece.seen).u32(len(piece.waiting))
+    for item in piece.waiting:
+        packer.u64(item.sequence).u8(item.flags).u8(item.state).u8(len(item.identifiers))
+        for identifier in item.identifiers:
+            packer.u32(identifier)
+        packer.blob(records.encode_message(item.message, []))
+    return packer.done()
+
+
+def encode_signal(signal: Signal) -> bytes:
+    return Packer().u8(signal.kind).text(signal.client).u64(signal.number).text(signal.old).done()
+
+
+def decode_parcel(data: bytes) -> Piece | Signal:
+    reader = Unpacker(data)
+    kind = reader.u8()
+    if kind != PIECE:
+        return Signal(kind, reader.text(), reader.u64(), reader.text())
+    piece = Piece(reader.text(), reader.u64(), reader.u8(), reader.text(), reader.u64(), reader.u64(), reader.u64())
+    piece.expiry_s, piece.sequence = reader.u32(), reader.u64()
+    piece.grants = [reader.blob() for _ in range(reader.u32())]
+    piece.incoming = [reader.u16() for _ in range(reader.u32())]
+    piece.seen = reader.blob()
+    for _ in range(reader.u32()):
+        sequence, flags, state = reader.u64(), reader.u8(), reader.u8()
+        identifiers = tuple(reader.u32() for _ in range(reader.u8()))
+        message = records.decode_message(reader.blob()).message
+        piece.waiting.append(Waiting(sequence, flags, state, identifiers, message))
+    return piece

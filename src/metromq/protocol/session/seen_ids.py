@@ -1,0 +1,75 @@
+"""Which messages a session has had: so that one that reaches it by a second way, around a move, is recognised."""
+
+from array import array
+from typing import Final, final
+
+from metromq.protocol.session.packing import Packer, Unpacker
+
+MAX_IDS: Final = 8192  # of one session; a copy that comes later than this many others is not recognised
+
+
+@final
+class SeenIds:
+    """The newest ids by origin. Adding is cheap; looking up is not, but only sessions that have moved look up."""
+
+    def __init__(self) -> None:
+        self._by_origin: dict[str, array[int]] = {}
+        self._count = 0
+
+    def add(self, origin: str, offset: int) -> None:
+        known = self._by_origin.get(origin)
+        if known is None:
+            known = array("q")
+            self._by_origin[origin] = known
+        known.append(offset)
+        self._count += 1
+        if self._count > MAX_IDS:
+            self._forget()
+
+    def _forget(self) -> None:
+        """The older half of the longest list goes."""
+        longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
+        known = self._by_origin[longest]
+        half = (len(known) + 1) // 2
+        del known[:half]
+        self._count -= half
+
+    def holds(self, origin: str, offset: int) -> bool:
+        known = self._by_origin.get(origin)
+        return known is not None and offset in known
+
+    def discard(self, origin: str, offset: int) -> None:
+        known = self._by_origin.get(origin)
+        if known is not None and offset in known:
+            known.remove(offset)
+            self._count -= 1
+
+    def merge(self, other: "SeenIds") -> None:
+        for origin, offsets in other._by_origin.items():
+            for offset in offsets:
+                if not self.holds(origin, offset):
+                    self.add(origin, offset)
+
+    def copy(self) -> "SeenIds":
+        made = SeenIds()
+        made._by_origin = {origin: offsets[:] for origin, offsets in self._by_origin.items()}
+        made._count = self._count
+        return made
+
+    def pack(self) -> bytes:
+        packer = Packer().u32(len(self._by_origin))
+        for origin, offsets in self._by_origin.items():
+            packer.text(origin).blob(offsets.tobytes())
+        return packer.done()
+
+
+def unpack_seen(data: bytes) -> SeenIds:
+    made = SeenIds()
+    reader = Unpacker(data)
+    for _ in range(reader.u32()):
+        origin = reader.text()
+        offsets = array("q")
+        offsets.frombytes(reader.blob())
+        made._by_origin[origin] = offsets
+        made._count += len(offsets)
+    return made
