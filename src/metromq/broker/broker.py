@@ -194,12 +194,12 @@ class Broker:
             for context, listener in self._contexts:
                 load_certificates(context, listener)
         except (ConfigError, OSError, ssl.SSLError) as error:
-            logs.error("reload failed, the old files stay in force", problem=error)
+            logs.error("reload failed; the old passwords, ACL and certificates stay in use", problem=error)
             return
         self.hub.routes.clear()
         for connection in self.hub.connections:
             connection.permissions_changed()
-        logs.info("reloaded passwords, access list and certificates")
+        logs.info("reloaded passwords, ACL and certificates")
 
     # --- time -----------------------------------------------------------------------------------------------------
 
