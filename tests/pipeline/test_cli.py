@@ -84,7 +84,7 @@ def test_ages_are_checked(text: str) -> None:
 
 
 def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="write KEY=VALUE"):
+    with pytest.raises(UsageError, match="must be KEY=VALUE"):
         metromq("sql", "SELECT 1", "--lake", str(tmp_path), "--conf", "spark.x")
 
 
