@@ -234,7 +234,7 @@ def what_if_command(
     if as_json:
         click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
         return
-    columns = ["choice", "between sites", "per broker", "at most", "cloud", "table bytes", "at most"]
+    columns = ["choice", "between sites", "per broker", "busiest broker", "cloud", "table bytes", "largest table"]
     show(columns, [_what_if_row(cost) for cost in costs])
 
 

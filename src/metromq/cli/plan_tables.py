@@ -115,7 +115,8 @@ def summary(plan: Plan) -> str:
 
 def steps_table(steps: Sequence[Step]) -> Table:
     """What would be done, in this order."""
-    table = Table(title=f"{len(steps)} steps", title_justify="left", box=None, pad_edge=False)
+    title = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("", justify="right")
     for name in ("action", "kind", "container", "from", "to"):
         table.add_column(name, overflow="fold")
@@ -133,8 +134,9 @@ def steps_table(steps: Sequence[Step]) -> Table:
 
 def show_choice(console: Console, choice: Choice, policy: str) -> None:
     console.print(
-        f"policy {policy}: {len(choice.delegated)} topics delegated ({choice.workload:,.0f} workload), "
-        f"{len(choice.no_room)} do not fit, {len(choice.not_wanted)} not selected; these stay with the central broker",
+        f"policy {policy}: {len(choice.delegated)} topic{'' if len(choice.delegated) == 1 else 's'} delegated "
+        f"({choice.workload:,.0f} workload); {len(choice.no_room)} that do not fit and {len(choice.not_wanted)} not "
+        "selected stay with the central broker",
         highlight=False,
     )
     for label, names in (("do not fit", choice.no_room), ("not selected", choice.not_wanted)):
