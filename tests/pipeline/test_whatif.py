@@ -324,7 +324,7 @@ def test_a_day_of_the_lake(spark: SparkSession, lake: Lake) -> None:
     assert what_if(spark, lake, ["sf"], DAY)[0].cloud.messages_in == 0
     with pytest.raises(UsageError, match="unknown choice maybe"):
         what_if(spark, lake, ["maybe"])
-    with pytest.raises(UsageError, match="no traffic of 2020-01-01"):
+    with pytest.raises(UsageError, match="no traffic for 2020-01-01"):
         what_if(spark, lake, ["sf"], date(2020, 1, 1))
 
 
