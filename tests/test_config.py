@@ -101,33 +101,33 @@ def test_all_problems_are_collected_and_named(tmp_path: Path) -> None:
     )
     found = problems(file, METROMQ_LIMITS__MAX_TOPIC_ALIAS="lots", METROMQ_LIMIT__MAX_QOS="1", METROMQ_DURABILTY="os")
     assert found == {
-        f"{file}: nmae": "is no setting; did you mean name?",
+        f"{file}: nmae": "is not a setting; did you mean name?",
         f"{file}: durability": 'must be one of memory, os, fsync, not "disk"',
         f"{file}: sys_interval_s": "must be at least 0, not -1.0",
         f"{file}: listeners[0].port": "must be from 0 to 65535, not 70000",
-        f"{file}: listeners[1].cert_file": "a tls listener needs it",
-        f"{file}: listeners[1].key_file": "a tls listener needs it",
+        f"{file}: listeners[1].cert_file": "is missing: a tls listener needs it",
+        f"{file}: listeners[1].key_file": "is missing: a tls listener needs it",
         f"{file}: listeners[1].use_identity_as_username": (
-            "needs require_certificate = true, or there is no identity to use"
+            "needs require_certificate = true: without it there is no identity to use"
         ),
         f"{file}: limits.max_qos": "must be one of 0, 1, 2, not 3",
-        f"{file}: limits.max_conections": "is no setting; did you mean max_connections?",
+        f"{file}: limits.max_conections": "is not a setting; did you mean max_connections?",
         f"{file}: limits.max_inflight": 'must be a whole number, not "many"',
         f"{file}: limits.retain_available": "must be true or false, not 1",
         f"{file}: auth.acl_file": f"there is no file {tmp_path / 'nowhere'}",
         f"{file}: log.level": "must be one of debug, info, warning, error, not 3",
         "environment variable METROMQ_LIMITS__MAX_TOPIC_ALIAS": 'must be a whole number, not "lots"',
-        "environment variable METROMQ_DURABILTY": "is no setting; did you mean METROMQ_DURABILITY?",
-        "environment variable METROMQ_LIMIT__MAX_QOS": "is no setting; did you mean METROMQ_LIMITS__MAX_QOS?",
+        "environment variable METROMQ_DURABILTY": "is not a setting; did you mean METROMQ_DURABILITY?",
+        "environment variable METROMQ_LIMIT__MAX_QOS": "is not a setting; did you mean METROMQ_LIMITS__MAX_QOS?",
     }
     with pytest.raises(ConfigError, match="13 problems") as raised:
         load_config(file, {})
-    assert "limits.max_conections: is no setting; did you mean max_connections?" in str(raised.value)
+    assert "limits.max_conections: is not a setting; did you mean max_connections?" in str(raised.value)
 
 
 def test_problem_inside_a_variable_names_the_field() -> None:
     assert problems(None, METROMQ_LISTENERS="[{prt = 3}]") == {
-        "environment variable METROMQ_LISTENERS (listeners[0].prt)": "is no setting; did you mean port?"
+        "environment variable METROMQ_LISTENERS (listeners[0].prt)": "is not a setting; did you mean port?"
     }
     assert problems(None, METROMQ_LISTENERS="1883") == {
         "environment variable METROMQ_LISTENERS": "must be a list, not 1883"
@@ -142,7 +142,7 @@ def test_problem_inside_a_variable_names_the_field() -> None:
         ("limits = 3", ": limits", "must be a table, not 3"),
         ("listeners = {}", ": listeners", "must be a list, not a table"),
         ("listeners = []", ": listeners", "a broker needs at least one"),
-        ("[[listeners]]\n[[listeners]]", ": listeners[1].port", "127.0.0.1:1883 is taken by another listener"),
+        ("[[listeners]]\n[[listeners]]", ": listeners[1].port", "127.0.0.1:1883 is used by another listener"),
         ('name = ""', ": name", "must be 1 to 255 bytes of printable text"),
         ('data_dir = ""', ": data_dir", 'must be a path, not ""'),
         ("[limits]\nconnect_timeout_s = nan", ": limits.connect_timeout_s", "must be at least 0.1, not nan"),
@@ -151,7 +151,7 @@ def test_problem_inside_a_variable_names_the_field() -> None:
         (
             "[limits]\nmax_total_outgoing_bytes = 5",
             ": limits.max_total_outgoing_bytes",
-            "is less than max_outgoing_bytes",
+            "must be at least max_outgoing_bytes",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_config_built_by_a_program_is_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"limits\.max_inflight: must be from 1 to 65535, not 0"):
         validate(Config(limits=Limits(max_inflight=0)))
-    with pytest.raises(ConfigError, match=r"listeners\[0\]\.cert_file: only tls and wss"):
+    with pytest.raises(ConfigError, match=r"listeners\[0\]\.cert_file: is only for tls and wss"):
         validate(Config(listeners=(Listener(cert_file=EXAMPLE),)))
 
 

@@ -26,7 +26,7 @@ Seconds = Annotated[float, Range(0)]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One door of the broker."""
+    """One address that clients connect to."""
 
     # tls and wss are tcp and ws inside TLS.
     kind: ListenerKind = "tcp"
@@ -67,15 +67,15 @@ class Listener:
         if self.is_secure:
             for name in ("cert_file", "key_file"):
                 if getattr(self, name) is None:
-                    yield name, f"a {self.kind} listener needs it"
+                    yield name, f"is missing: a {self.kind} listener needs it"
         else:
             for name in ("cert_file", "key_file", "ca_file"):
                 if getattr(self, name) is not None:
-                    yield name, f"only tls and wss listeners have it, and this one is {self.kind}"
+                    yield name, f"is only for tls and wss listeners, and this one is {self.kind}"
         if self.require_certificate and (not self.is_secure or self.ca_file is None):
             yield "require_certificate", "needs a tls or wss listener with a ca_file to check certificates against"
         if self.use_identity_as_username and not self.require_certificate:
-            yield "use_identity_as_username", "needs require_certificate = true, or there is no identity to use"
+            yield "use_identity_as_username", "needs require_certificate = true: without it there is no identity to use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Limits:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.max_total_outgoing_bytes < self.max_outgoing_bytes:
-            yield "max_total_outgoing_bytes", "is less than max_outgoing_bytes, which one client alone may use"
+            yield "max_total_outgoing_bytes", "must be at least max_outgoing_bytes, which a single client may use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class RecorderConfig:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The HTTP door for /metrics and /healthz."""
+    """The HTTP listener for /metrics, /healthz and /status."""
 
     # Loopback: metrics name clients and topics.
     host: str = "127.0.0.1"
@@ -228,12 +228,12 @@ class Config:
         if not self.listeners:
             yield "listeners", "a broker needs at least one"
         if self.recorder.lake is not None and self.durability == "memory":
-            yield "recorder.lake", 'there is no journal to record with durability = "memory"; choose os or fsync'
+            yield "recorder.lake", 'cannot record without a journal: set durability to "os" or "fsync", not "memory"'
         taken: set[tuple[str, int]] = set()
         for number, listener in enumerate(self.listeners):
             address = (listener.host, listener.port)
             if listener.port and address in taken:
-                yield f"listeners[{number}].port", f"{listener.host}:{listener.port} is taken by another listener"
+                yield f"listeners[{number}].port", f"{listener.host}:{listener.port} is used by another listener"
             taken.add(address)
 
 
@@ -272,7 +272,8 @@ def parse_listener(text: str) -> Listener:
         raise ConfigError(f"listener {text}", "must look like 127.0.0.1:1883, [::1]:1883 or ws://127.0.0.1:8080")
     if separator and kind not in ("tcp", "ws"):
         raise ConfigError(
-            f"listener {text}", "only tcp:// and ws:// fit here; a tls listener needs a [[listeners]] table"
+            f"listener {text}",
+            "only tcp:// and ws:// work here; a tls listener needs a [[listeners]] table in the file",
         )
     listener = Listener(kind="ws" if kind == "ws" else "tcp", host=host or "0.0.0.0", port=int(port))
     problems = check_settings(listener)

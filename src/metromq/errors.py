@@ -68,7 +68,7 @@ class OffsetsGone(JournalError):
     def __init__(
         self, directory: str, start: int, first: int, reason: str = "retention removed them", unused: bool = False
     ) -> None:
-        super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); go on at {first}")
+        super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); continue at {first}")
         self.first = first
         self.unused = unused
 

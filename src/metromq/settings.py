@@ -51,7 +51,7 @@ class ReadableFile:
             return f"there is no file {value}"
         if not value.is_file():
             return f"{value} is not a file"
-        return None if os.access(value, os.R_OK) else f"{value} may not be read by this user"
+        return None if os.access(value, os.R_OK) else f"{value} cannot be read by this user"
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt word: the nearest known one, or all of them when none is near."""
     choices = sorted(known)
     near = difflib.get_close_matches(word, choices, n=1)
-    return f"did you mean {near[0]}?" if near else f"known here: {', '.join(choices)}"
+    return f"did you mean {near[0]}?" if near else f"the settings here are {', '.join(choices)}"
 
 
 @cache
@@ -152,7 +152,7 @@ class _Reader:
             if variable not in targets:
                 if "__" in variable or _is_near(variable, targets, prefix):
                     where = f"environment variable {variable}"
-                    self.problems.append(ConfigError(where, f"is no setting; {meant(variable, targets)}"))
+                    self.problems.append(ConfigError(where, f"is not a setting; {meant(variable, targets)}"))
                 continue
             path, hint = targets[variable]
             self.variables[".".join(path)] = variable
@@ -237,7 +237,7 @@ class _Reader:
         inside = f"{path}." if path else ""
         for name in raw:
             if name not in hints:
-                self.note(f"{inside}{name}", f"is no setting; {meant(name, hints)}")
+                self.note(f"{inside}{name}", f"is not a setting; {meant(name, hints)}")
         values = {name: self.build(hints[name], raw[name], f"{inside}{name}") for name in hints if name in raw}
         for field in fields(kind):
             if field.name not in raw and field.default is MISSING and field.default_factory is MISSING:

@@ -29,9 +29,9 @@ DOOR = HttpDoor("127.0.0.1", 0, {"/echo": echo})
         ("GET /echo?topic=1/%2B/%23&x= HTTP/1.1", 200, b'{"topic": "1/+/#", "x": ""}'),
         ("HEAD /echo HTTP/1.0", 200, b""),
         ("GET /other HTTP/1.1", 404, b"pages here:\n/echo\n"),
-        ("POST /echo HTTP/1.1", 405, b"only GET is answered here\n"),
-        ("GET /echo", 400, b"this is no HTTP/1 request\n"),
-        ("\x16\x03\x01 hello there", 400, b"this is no HTTP/1 request\n"),
+        ("POST /echo HTTP/1.1", 405, b"only GET is supported here\n"),
+        ("GET /echo", 400, b"this is not an HTTP/1 request\n"),
+        ("\x16\x03\x01 hello there", 400, b"this is not an HTTP/1 request\n"),
     ],
 )
 def test_answers(request_line: str, status: int, body: bytes) -> None:

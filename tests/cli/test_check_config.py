@@ -30,7 +30,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         """
     )
     result = check(file)
-    assert result.output.strip() == f"{file} is fine."
+    assert result.output.strip() == f"{file} is valid."
     assert result.exit_code == 0
     assert json.loads(check(file, "--json").stdout) == {"ok": True, "problems": []}
 
@@ -83,4 +83,4 @@ def test_problems_inside_the_named_files(tmp_path: Path) -> None:
         "listeners[0].cert_file",
         "listeners[0].ca_file",
     ]
-    assert problems[1]["problem"].startswith("line 1: 'a/#/b' is no topic filter")
+    assert problems[1]["problem"].startswith("line 1: 'a/#/b' is not a topic filter")

@@ -121,7 +121,7 @@ def explain_once_known(city: CityProcess, topic: str) -> dict[str, Any] | None:
 
 def test_explain_a_subscription(city: CityProcess) -> None:
     text = metromq("explain", "1/+/2/#", "--from", "b30", "--data", str(city.data)).stdout
-    assert "A subscription to 1/+/2/#, by a client of b30" in text
+    assert "A subscription to 1/+/2/#, from a client of b30" in text
     assert "announced to b10: area 1/0, 1/1, 1/2, 1/3" in text
     assert "now: 0 subscriptions at b30 itself" in text
 
@@ -129,19 +129,19 @@ def test_explain_a_subscription(city: CityProcess) -> None:
 def test_explain_without_a_running_city(tmp_path: Path) -> None:
     done = metromq("explain", "news/today", "--from", "b33", "--city", "central", "--data", str(tmp_path))
     assert "b00 as owner: it distributes every message" in done.stdout
-    assert "b33 does not run here" in done.stdout
+    assert "b33 is not running here" in done.stdout
 
 
 def test_a_second_city_on_the_same_data_is_refused(city: CityProcess) -> None:
     done = metromq("up", "geographic", "--data", str(city.data), check=False)
     assert done.returncode == 2
-    assert f"already (process {city.process.pid})" in done.stderr
+    assert f"already running in {city.data} (process {city.process.pid})" in done.stderr
 
 
 def test_a_killed_broker_is_started_again(city: CityProcess) -> None:
     pid, port = city.place("b10")
     os.kill(pid, signal.SIGKILL)
-    city.says("b10 was ended by SIGKILL; starting it again in")
+    city.says("b10 was killed by SIGKILL; restarting it in")
     city.says("b10 is back as process")
 
     def is_whole() -> bool:
@@ -192,7 +192,7 @@ def test_a_broker_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> Non
         file.write_text(file.read_text().replace("127.0.0.1:0", address, 1))
         done = metromq("up", str(file), "--data", str(tmp_path / "data"), "--durability", "memory", check=False)
     assert done.returncode == 2
-    assert "b00 does not start" in done.stderr
+    assert "b00 did not start" in done.stderr
     assert f"listener {address}: cannot listen" in done.stderr
     assert not list((tmp_path / "data").glob("*/broker.json"))
 

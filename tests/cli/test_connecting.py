@@ -123,13 +123,13 @@ def test_tls_options() -> None:
         (["-x", "soon", "-i", "a"], "must be seconds"),
         (["-i", "a", "-I", "b"], "cannot be given together"),
         (["-L", "http://x/y"], "must look like mqtt"),
-        (["-L", "mqtt://h:99999/t"], "the port is no number"),
-        (["-D", "puback", "reason-string", "x"], "the command is none of"),
-        (["-D", "publish", "content", "x"], "the property is none of"),
-        (["-D", "publish", "topic-alias", "x"], "the value is no number"),
+        (["-L", "mqtt://h:99999/t"], "the port must be a number up to 65535"),
+        (["-D", "puback", "reason-string", "x"], "unknown command; use one of connect"),
+        (["-D", "publish", "content", "x"], "unknown property; use one of user-property"),
+        (["-D", "publish", "topic-alias", "x"], "the value must be a number"),
         (["-V", "311", "-D", "publish", "content-type", "x"], "-D needs -V mqttv5"),
         (["--will-payload", "x"], "a will needs --will-topic"),
-        (["--cafile", "/nonexistent"], "TLS cannot be set up with /nonexistent"),
+        (["--cafile", "/nonexistent"], "cannot set up TLS with /nonexistent"),
     ],
 )
 def test_wrong_usage(arguments: list[str], problem: str) -> None:

@@ -141,14 +141,14 @@ def test_refused_connections_exit_with_the_servers_code(server: Server) -> None:
         (["pub", "-m", "a"], "both a topic (-t) and a message"),
         (["pub", "-t", "a", "-m", "b", "-n"], "only one of -m, -f, -l, -n and -s"),
         (["pub", "-t", "a", "-l", "--repeat", "3"], "--repeat needs"),
-        (["pub", "-t", "a", "-f", "/nonexistent"], "the file /nonexistent cannot be read"),
+        (["pub", "-t", "a", "-f", "/nonexistent"], "cannot read the file /nonexistent"),
         (["pub", "-t", "a", "-m", "b", "-q", "3"], "0<=x<=2"),
         (["pub", "-t", "a", "-D", "publish", "x"], "-D needs COMMAND IDENTIFIER VALUE"),
         (["sub"], "a topic to subscribe to (-t)"),
         (["sub", "-t", "a#"], "`#` must stand alone"),
         (["sub", "-t", "a", "-F", "%Z"], "unknown sequence %Z"),
         (["sub", "--bogus"], "No such option"),
-        (["sub", "-t", "a", "-R", "--retained-only"], "leave nothing to show"),
+        (["sub", "-t", "a", "-R", "--retained-only"], "leave nothing to print"),
     ],
 )
 def test_wrong_usage_exits_with_1(arguments: list[str], said: str) -> None:

@@ -42,7 +42,7 @@ def test_listeners_of_the_configuration_are_opened_beside() -> None:
 
 
 def test_the_name_must_be_one_of_the_city() -> None:
-    with pytest.raises(UsageError, match="--city needs --name, one of b00, b20"):
+    with pytest.raises(UsageError, match="--city needs --name: one of b00, b20"):
         in_city(Config(), city((1001, 1002)), None, Path("data"))
     with pytest.raises(UsageError, match='no broker "harbour"'):
         in_city(Config(), city((1001, 1002)), "harbour", Path("data"))

@@ -244,7 +244,7 @@ def test_misuse(server: Server) -> None:
         with pytest.raises(UsageError):
             _ = client.connack
         async with client:
-            with pytest.raises(UsageError, match="connected already"):
+            with pytest.raises(UsageError, match="already connected"):
                 await client.connect()
             with pytest.raises(UsageError, match="wildcards"):
                 await client.publish("a/#", "b")

@@ -58,17 +58,17 @@ def test_a_broker_may_be_at_home_in_several_areas(tmp_path: Path) -> None:
     ("change", "field"),
     [
         (('routing = "geographic"', 'routing = "round"'), "routing: must be one of"),
-        (('area = "0 2"', 'area = "0"'), "brokers: no broker is at home in area 2/0"),
-        (('area = "0 2"', 'area = "0 2 1/1"'), r"brokers\[1\].area: 1/1 is already home of west"),
+        (('area = "0 2"', 'area = "0"'), "brokers: no home broker for area 2/0"),
+        (('area = "0 2"', 'area = "0 2 1/1"'), r"brokers\[1\].area: west is already the home broker of area 1/1"),
         (('area = "0 2"', 'area = "0 2x"'), r"brokers\[0\].area: must be digits"),
-        (('site = "quay"', 'site = "key"'), r'brokers\[0\].site: "key" is none of the sites'),
-        (('name = "east"', 'name = "west"'), r'brokers\[1\].name: "west" is taken'),
+        (('site = "quay"', 'site = "key"'), r'brokers\[0\].site: "key" is not one of the sites'),
+        (('name = "east"', 'name = "west"'), r'brokers\[1\].name: "west" is the name of another broker'),
         (('secret = "sixteen bytes at least"', ""), "links.secret: is missing"),
         (('secret = "sixteen bytes at least"', 'secret = "short"'), "links.secret: must be at least 16 bytes"),
-        (("[links]", 'central = "west"\n[links]'), "central: has no meaning"),
+        (("[links]", 'central = "west"\n[links]'), 'central: is only for routing = "central"'),
         (("[links]", "[areas]\nl_b = 1\n[links]"), "areas.l_c: must be less than l_b"),
         (("[links]", "[square]\nnorth = -3.0\n[links]"), "square.north: must lie north"),
-        (("[links]", "colour = 1\n[links]"), "colour: is no setting"),
+        (("[links]", "colour = 1\n[links]"), "colour: is not a setting"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(tmp_path: Path, change: tuple[str, str], field: str) -> None:

@@ -33,7 +33,9 @@ def test_a_stand_in_hands_over_to_the_home_broker() -> None:
     stand_in = node("b13")
     stand_in.table.claim("1/2", "b13")
     step = explain_step(stand_in, "1/2/0/0/bus")
-    assert [(hop.peer, hop.stage, hop.why) for hop in step.hops] == [("b12", "handover", "is at home in area 1/2")]
+    assert [(hop.peer, hop.stage, hop.why) for hop in step.hops] == [
+        ("b12", "handover", "is the home broker of area 1/2")
+    ]
 
 
 def test_a_subscription_is_announced_where_its_areas_are() -> None:

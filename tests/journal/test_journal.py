@@ -42,7 +42,7 @@ def test_buffered_flushed_and_old_messages_are_readable(tmp_path: Path) -> None:
         if index % 7 == 0:
             journal.flush()
         assert journal.read(index // 2) == bodies[index // 2]
-    with pytest.raises(JournalError, match="offset 200 was not written yet"):
+    with pytest.raises(JournalError, match="offset 200 is not written yet"):
         journal.read(200)
     journal.close()
 
@@ -89,7 +89,7 @@ def test_scan_ends_at_the_flushed_end(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_told_who_has_the_directory(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
-    with pytest.raises(JournalError, match=rf"{tmp_path} is in use by the process {os.getpid()}"):
+    with pytest.raises(JournalError, match=rf"{tmp_path} is in use by process {os.getpid()}"):
         Journal.open(tmp_path)
     journal.close()
     journal.close()

@@ -45,7 +45,7 @@ def test_from_a_journal_to_an_answer(tmp_path: Path) -> None:
     ran = metromq("run", "--once", "--lake", lake)
     assert ran.exit_code == 0
     assert [line.split() for line in ran.stdout.splitlines()][1:3] == [["messages", "40"], ["telemetry", "files", "1"]]
-    assert "took in 40 messages" in ran.stderr
+    assert "loaded 40 messages" in ran.stderr
     assert json.loads(metromq("check", "--lake", lake, "--json").stdout)[0]["rows"] == 40
     assert json.loads(metromq("refresh", "--lake", lake, "--json").stdout) == []  # the run has done it
     counted = metromq("sql", "SELECT broker, count(*) AS n FROM messages GROUP BY broker", "--lake", lake, "--json")
@@ -70,7 +70,7 @@ def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
     broken.write_bytes(b"nonsense")
     ran = metromq("run", "--once", "--refresh", "0", "--json", "--lake", str(lake.root))
     assert json.loads(ran.stdout)["messages"] == 10
-    assert "set aside messages/b1/b1-00000000000000000010" in ran.stderr
+    assert "rejected messages/b1/b1-00000000000000000010" in ran.stderr
     landing.write_note("b1", {"position": 20, "first": 0, "lost": []})
     found = metromq("check", "--lake", str(lake.root))
     assert found.exit_code == 1
@@ -84,7 +84,7 @@ def test_ages_are_checked(text: str) -> None:
 
 
 def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="write KEY=VALUE"):
+    with pytest.raises(UsageError, match="must be KEY=VALUE"):
         metromq("sql", "SELECT 1", "--lake", str(tmp_path), "--conf", "spark.x")
 
 

@@ -228,7 +228,7 @@ def test_a_killed_runs_java_is_waited_for(
             note = (lake.root / "_ingest.lock").read_text()
         (lake.root / "_ingest.lock").write_text(note)
         monkeypatch.setattr(jobs, "ORPHAN_SECONDS", 0.0)
-        with pytest.raises(UsageError, match="of a killed run still lives"), lake_lock(lake, java_pid(spark)):
+        with pytest.raises(UsageError, match="of a killed run is still running"), lake_lock(lake, java_pid(spark)):
             raise AssertionError("two at a time")
     finally:
         orphan.clean_up()

@@ -125,5 +125,5 @@ def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:
 
 
 def test_a_lake_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no lake"):
+    with pytest.raises(UsageError, match="there is no lake"):
         lake_or_usage_error(tmp_path / "nowhere")

@@ -309,7 +309,7 @@ def test_a_day_of_the_lake(spark: SparkSession, lake: Lake) -> None:
     use = small_city(9)
     names = ["n0", "n1", "n2", "n3"]
     rows = frame(spark, "traffic", traffic_rows(use, names))
-    with pytest.raises(UsageError, match="holds no traffic of any day"):
+    with pytest.raises(UsageError, match="has no traffic for any day"):
         what_if(spark, lake, ["central"])
     lake.commit("traffic", lake.write_files(rows, "traffic"))
     found = what_if(spark, lake, list(CHOICES))
@@ -319,7 +319,7 @@ def test_a_day_of_the_lake(spark: SparkSession, lake: Lake) -> None:
     assert what_if(spark, lake, ["sf"], DAY)[0].cloud.messages_in == 0
     with pytest.raises(UsageError, match="unknown choice maybe"):
         what_if(spark, lake, ["maybe"])
-    with pytest.raises(UsageError, match="no traffic of 2020-01-01"):
+    with pytest.raises(UsageError, match="no traffic for 2020-01-01"):
         what_if(spark, lake, ["sf"], date(2020, 1, 1))
 
 

@@ -84,7 +84,7 @@ def test_without_statistics_traffic_speaks() -> None:
 
 def test_wrong_words_are_refused() -> None:
     problem = read_problem(document())
-    with pytest.raises(UsageError, match="policy 'XX' is unknown"):
+    with pytest.raises(UsageError, match="unknown policy 'XX'"):
         choose(problem, "XX", 1, statistics_of(problem))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="budget"):
         choose(problem, "LP", float("nan"), statistics_of(problem))

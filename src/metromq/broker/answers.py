@@ -51,7 +51,7 @@ class Answers:
     def failed(self, client: str, error: BaseException) -> access.Decision:
         """The client learns that it is not its fault, the log learns what happened."""
         logs.error("the authenticator failed", client=client, problem=f"{type(error).__name__}: {error}")
-        return access.Decision(SERVER_UNAVAILABLE, "authentication does not work now; try again later")
+        return access.Decision(SERVER_UNAVAILABLE, "authentication is not available now; try again later")
 
     async def close(self) -> None:
         questions = list(self.awaited)

@@ -202,12 +202,12 @@ class Broker:
             for context, listener in self._contexts:
                 load_certificates(context, listener)
         except (ConfigError, OSError, ssl.SSLError) as error:
-            logs.error("reload failed, the old files stay in force", problem=error)
+            logs.error("reload failed; the old passwords, ACL and certificates stay in use", problem=error)
             return
         self.turns.now()
         self.hub.rights_changed()
         self.turns.worked()
-        logs.info("reloaded passwords, access list and certificates")
+        logs.info("reloaded passwords, ACL and certificates")
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -60,10 +60,10 @@ class HttpDoor:
         """The response to a request's head."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _response(Answer(b"this is no HTTP/1 request\n", status=400), True)
+            return _response(Answer(b"this is not an HTTP/1 request\n", status=400), True)
         method, target, _ = words
         if method not in ("GET", "HEAD"):
-            return _response(Answer(b"only GET is answered here\n", status=405), True)
+            return _response(Answer(b"only GET is supported here\n", status=405), True)
         url = urlsplit(target)
         page = self._pages.get(url.path)
         if page is None:

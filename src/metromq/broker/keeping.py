@@ -53,7 +53,7 @@ class Keeper:
             config.data_dir / "journal", config.journal.segment_bytes, accept_damage, config.journal.min_free_bytes
         )
         if self._journal.cut_bytes:
-            logs.warning("cut a torn tail", directory=config.data_dir, bytes=self._journal.cut_bytes)
+            logs.warning("cut off an incomplete last record", directory=config.data_dir, bytes=self._journal.cut_bytes)
         for damage in self._journal.damage:
             logs.error("journal damage", problem=damage)
         self.log = JournalLog(self._journal)
@@ -95,7 +95,7 @@ class Keeper:
             logs.error("disk full: QoS 1 and 2 messages are refused", directory=self._config.data_dir)
             self._snapshot_needed = True  # what could not be written is in no record
         else:
-            logs.error("the journal failed: no QoS 1 or 2 message is confirmed any more", problem=error)
+            logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
             self.problem = str(error)
         kept = journal.flushed if not journal.failed else self._hub.committed_position
         self._hub.failed(kept, journal.appended)
@@ -156,7 +156,7 @@ class Keeper:
             if self._commit is not None and not self.problem and not self._journal.full():
                 self._journal.write_snapshot(Snapshot(self._hub).pieces())()
         except JournalError as error:
-            logs.error("no snapshot at the end; the next start reads more of the journal", problem=error)
+            logs.error("no final snapshot; the next start will read more of the journal", problem=error)
         finally:
             self._journal.close()
 
@@ -164,4 +164,4 @@ class Keeper:
 def _snapshot_done(job: "asyncio.Future[None]") -> None:
     problem = job.exception() if not job.cancelled() else None
     if problem is not None:
-        logs.error("no snapshot was written; the next start reads more of the journal", problem=problem)
+        logs.error("no snapshot was written; the next start will read more of the journal", problem=problem)

@@ -33,17 +33,17 @@ GAUGES = {
     "sessions": ("sessions", "Sessions, connected or not"),
     "subscriptions": ("subscriptions", "Subscriptions"),
     "retained_messages": ("retained_messages", "Retained messages"),
-    "queued_messages": ("queued_messages", "Messages that wait for clients"),
+    "queued_messages": ("queued_messages", "Messages waiting for clients"),
 }
 LINK_GAUGES = {
     "backlog": "QoS 1 and 2 messages that the peer has not acknowledged",
-    "lag_s": "Age of the oldest of them in seconds",
+    "lag_s": "Age of the oldest message in the backlog, in seconds",
 }
 LINK_COUNTERS = {
     "messages_sent": "Messages sent to the peer",
     "bytes_sent": "Bytes sent to the peer",
-    "messages_received": "Messages that came from the peer",
-    "bytes_received": "Bytes that came from the peer",
+    "messages_received": "Messages received from the peer",
+    "bytes_received": "Bytes received from the peer",
 }
 
 
@@ -79,7 +79,7 @@ class StatusCollector(Collector):
                 yield family
         areas = sum(1 for area in self._status.areas if not area.home)
         yield GaugeMetricFamily("metromq_areas", "Areas this broker is responsible for", value=len(self._status.areas))
-        yield GaugeMetricFamily("metromq_areas_taken_over", "Those at home at another broker", value=areas)
+        yield GaugeMetricFamily("metromq_areas_taken_over", "Areas taken over from another broker", value=areas)
 
 
 def metrics_page(status: BrokerStatus, counters: Counters, extra: Mapping[str, float]) -> Answer:

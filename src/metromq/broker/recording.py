@@ -96,7 +96,7 @@ class Recording:
             started = asyncio.get_running_loop().time()
             self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
             code = await self._process.wait()
-            logs.error("the recorder stopped and is started again", exit_code=code, broker=self._name)
+            logs.error("the recorder stopped and will be restarted", exit_code=code, broker=self._name)
             lived_s = asyncio.get_running_loop().time() - started
             wait_s = RESTART_S if lived_s > MAX_RESTART_S else min(wait_s * 2, MAX_RESTART_S)
             await asyncio.sleep(wait_s)
@@ -116,7 +116,7 @@ class Recording:
             process = await asyncio.create_subprocess_exec(*self._command("--once"))
             await _ended(process)
             if process.returncode != 0:
-                logs.error("not all was recorded; the next start goes on with it", broker=self._name)
+                logs.error("not everything was recorded; the next start will record the rest", broker=self._name)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

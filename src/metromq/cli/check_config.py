@@ -1,4 +1,4 @@
-"""`metromq check-config`: says everything that is wrong with a configuration, and where, without starting a broker."""
+"""`metromq check-config`: reports everything that is wrong with a configuration, and where; starts no broker."""
 
 import json
 import os
@@ -21,15 +21,18 @@ Examples:
   METROMQ_LIMITS__MAX_QOS=1 metromq check-config metromq.toml --json
 
 \b
-Exit status: 0 when a broker would start with it, 1 when not.
+Exit status: 0 if a broker would start with this configuration, 1 if not.
 """
 
 
 @click.command("check-config", epilog=EPILOG)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def command(file: Path | None, as_json: bool) -> None:
-    """Check a configuration file together with the METROMQ_* environment variables, and the files it names."""
+    """Check a configuration and report every error.
+
+    Checks FILE, the METROMQ_* environment variables, and the password, ACL and certificate files they name.
+    """
     problems = check_config(file, os.environ)
     if not problems:
         problems = list(check_files(load_config(file, os.environ)))
@@ -39,7 +42,7 @@ def command(file: Path | None, as_json: bool) -> None:
     elif problems:
         show(problems)
     else:
-        click.echo(f"{file or 'The default configuration'} is fine.")
+        click.echo(f"{file or 'The default configuration'} is valid.")
     sys.exit(1 if problems else 0)
 
 

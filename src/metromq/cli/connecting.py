@@ -84,23 +84,32 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OPTIONS = [
-    click.option("-h", "--host", default="localhost", show_default=True, help="Where the server is."),
-    click.option("-p", "--port", type=click.IntRange(1, 65535), help="Default 1883, with TLS 8883."),
+    click.option("-h", "--host", default="localhost", show_default=True, help="Server to connect to."),
+    click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port. Default: 1883, or 8883 with TLS."),
     click.option(
-        "-L", "--url", help="mqtt[s]://, ws[s]://[USER[:PASSWORD]@]HOST[:PORT]/TOPIC instead of -h -p -u -P -t."
+        "-L", "--url", help="mqtt[s]:// or ws[s]://[USER[:PASSWORD]@]HOST[:PORT]/TOPIC, instead of -h -p -u -P -t."
     ),
-    click.option("-i", "--id", "identifier", help="Client identifier. Default: a new one."),
-    click.option("-I", "--id-prefix", help="Client identifier: this and the process number."),
-    click.option("-u", "--username"),
-    click.option("-P", "--pw", "password"),
+    click.option("-i", "--id", "identifier", help="Client identifier. Default: a random one."),
+    click.option("-I", "--id-prefix", help="Client identifier: this prefix and the process ID."),
+    click.option("-u", "--username", help="User name."),
+    click.option("-P", "--pw", "password", help="Password."),
     click.option(
-        "-V", "--protocol-version", type=click.Choice(list(VERSIONS)), help="Default mqttv311, with -D or -x mqttv5."
+        "-V",
+        "--protocol-version",
+        type=click.Choice(list(VERSIONS)),
+        help="MQTT version. Default: mqttv311, or mqttv5 with -D or -x.",
     ),
-    click.option("-k", "--keepalive", type=click.IntRange(0, 65535), default=60, show_default=True, help="Seconds."),
+    click.option(
+        "-k", "--keepalive", type=click.IntRange(0, 65535), default=60, show_default=True, help="Keepalive in seconds."
+    ),
     click.option("-c", "--disable-clean-session", is_flag=True, help="Keep the session on the server; needs -i."),
-    click.option("-x", "session_expiry", help="Seconds the session stays after we leave; -1: for ever (MQTT 5)."),
+    click.option(
+        "-x", "session_expiry", help="Seconds the server keeps the session after we disconnect; -1: forever (MQTT 5)."
+    ),
     click.option("-A", "bind_address", help="Local address to connect from."),
-    click.option("-M", "max_inflight", type=click.IntRange(1, 65535), default=20, help="Unacknowledged messages."),
+    click.option(
+        "-M", "max_inflight", type=click.IntRange(1, 65535), default=20, help="Most unacknowledged messages at a time."
+    ),
     click.option(
         "-D",
         "--property",
@@ -109,22 +118,24 @@ _OPTIONS = [
         metavar="COMMAND IDENTIFIER VALUE",
         help="An MQTT 5 property of CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT or WILL.",
     ),
-    click.option("--will-topic"),
-    click.option("--will-payload", default=""),
-    click.option("--will-qos", type=click.IntRange(0, 2), default=0),
-    click.option("--will-retain", is_flag=True),
-    click.option("--cafile", type=click.Path(path_type=Path), help="Trusted authorities (PEM); turns TLS on."),
-    click.option("--capath", type=click.Path(path_type=Path), help="Directory of trusted authorities; turns TLS on."),
-    click.option("--cert", type=click.Path(path_type=Path), help="Our certificate (PEM)."),
-    click.option("--key", type=click.Path(path_type=Path), help="Our key (PEM)."),
-    click.option("--ciphers", help="OpenSSL's list of TLS ciphers."),
+    click.option("--will-topic", help="Topic of the will."),
+    click.option("--will-payload", default="", help="Payload of the will."),
+    click.option("--will-qos", type=click.IntRange(0, 2), default=0, help="Quality of service of the will."),
+    click.option("--will-retain", is_flag=True, help="Retain the will."),
+    click.option("--cafile", type=click.Path(path_type=Path), help="Trusted CA certificates (PEM); turns TLS on."),
+    click.option("--capath", type=click.Path(path_type=Path), help="Directory of trusted CA files; turns TLS on."),
+    click.option("--cert", type=click.Path(path_type=Path), help="Client certificate (PEM)."),
+    click.option("--key", type=click.Path(path_type=Path), help="Key of the client certificate (PEM)."),
+    click.option("--ciphers", help="TLS ciphers, as an OpenSSL cipher list."),
     click.option("--tls-alpn", help="ALPN protocol to offer."),
-    click.option("--tls-version", type=click.Choice(["tlsv1.2", "tlsv1.3"]), help="The one version to use."),
-    click.option("--tls-use-os-certs", is_flag=True, help="Trust the system's authorities; turns TLS on."),
-    click.option("--insecure", is_flag=True, help="Do not check that the certificate names the host. For tests only."),
-    click.option("--ws", is_flag=True, help="MQTT over WebSocket."),
-    click.option("--nodelay", is_flag=True, help="Accepted for mosquitto's sake; always on."),
-    click.option("-d", "--debug", is_flag=True, help="Tell on standard error what happens."),
+    click.option("--tls-version", type=click.Choice(["tlsv1.2", "tlsv1.3"]), help="Use only this TLS version."),
+    click.option("--tls-use-os-certs", is_flag=True, help="Trust the system's CA certificates; turns TLS on."),
+    click.option(
+        "--insecure", is_flag=True, help="Do not check that the certificate matches the host. For testing only."
+    ),
+    click.option("--ws", is_flag=True, help="Use MQTT over WebSocket."),
+    click.option("--nodelay", is_flag=True, help="Accepted for compatibility with Mosquitto; always on."),
+    click.option("-d", "--debug", is_flag=True, help="Report progress on standard error."),
     click.option("--quiet", is_flag=True, help="Print no errors."),
 ]
 
@@ -200,18 +211,19 @@ def parse_properties(given: tuple[str, ...]) -> dict[str, Properties]:
     for folded in given:
         command, name, *values = json.loads(folded)
         if command.lower() not in COMMANDS:
-            raise UsageError(f"-D {command}: the command is none of {', '.join(COMMANDS)}")
+            raise UsageError(f"-D {command}: unknown command; use one of {', '.join(COMMANDS)}")
         properties = found.setdefault(command.lower(), Properties())
         if name == "user-property":
             properties.user = (*properties.user, (values[0], values[1]))
         elif name not in PROPERTIES:
-            raise UsageError(f"-D {command} {name}: the property is none of user-property, {', '.join(PROPERTIES)}")
+            known = ", ".join(("user-property", *PROPERTIES))
+            raise UsageError(f"-D {command} {name}: unknown property; use one of {known}")
         else:
             attribute, read = PROPERTIES[name]
             try:
                 setattr(properties, attribute, read(values[0]))
             except ValueError:
-                raise UsageError(f"-D {command} {name} {values[0]}: the value is no number") from None
+                raise UsageError(f"-D {command} {name} {values[0]}: the value must be a number") from None
     return found
 
 
@@ -240,7 +252,7 @@ def _place(given: dict[str, Any]) -> _Place:
     try:
         port = url.port or (8883 if secure else 1883)
     except ValueError:
-        raise UsageError(f"{given['url']}: the port is no number up to 65535") from None
+        raise UsageError(f"{given['url']}: the port must be a number up to 65535") from None
     if url.scheme in ("ws", "wss"):
         transport = "websocket"
     username = unquote(url.username) if url.username else given["username"]
@@ -255,7 +267,7 @@ def _identifier(given: dict[str, Any], version: int, persistent: bool) -> str:
     if given["id_prefix"] is not None:
         return f"{given['id_prefix']}{os.getpid()}"
     if given["identifier"] is None and persistent:
-        raise UsageError("-c and -x need -i: without an identifier nobody can come back to the session")
+        raise UsageError("-c and -x need -i: without a client identifier the session cannot be resumed")
     if given["identifier"] is None and version != MQTT5:
         return f"metromq-{secrets.token_hex(6)}"
     return given["identifier"] or ""
@@ -298,7 +310,7 @@ def _tls(given: dict[str, Any]) -> ssl.SSLContext:
             context.set_ciphers(given["ciphers"])
     except OSError as error:  # ssl.SSLError is one, and neither names the file
         files = ", ".join(str(given[name]) for name in ("cafile", "capath", "cert", "key") if given[name])
-        raise UsageError(f"TLS cannot be set up with {files or 'these ciphers'}: {error}") from error
+        raise UsageError(f"cannot set up TLS with {files or 'these ciphers'}: {error}") from error
     if given["tls_version"]:
         version = ssl.TLSVersion.TLSv1_3 if given["tls_version"] == "tlsv1.3" else ssl.TLSVersion.TLSv1_2
         context.minimum_version = context.maximum_version = version

@@ -1,4 +1,4 @@
-"""`metromq demo`: a city of sixteen brokers with sensors that move through it, and how to look at it."""
+"""`metromq demo`: a city of sixteen brokers with sensors that move through it, and commands to explore it."""
 
 import asyncio
 import dataclasses
@@ -26,18 +26,29 @@ from metromq.lab.sensors import city_sensors
 LOOK_S = 2.0
 LINE_EVERY = 5  # looks, where there is no terminal to draw on
 
+EPILOG = """\b
+Examples:
+  metromq demo                             sixteen brokers, 32 buses and 16 bikes
+  metromq demo --buses 200 --bikes 100     more traffic
+  metromq demo central --data /tmp/demo    another preset, in a data directory of its own
+\b
+While it runs, in another terminal:
+  metromq status                           what runs where, links and rates
+  metromq sub -p 18830 -v -t '1/#'         everything in the north-east quarter of the city
+"""
 
-@click.command("demo")
+
+@click.command("demo", epilog=EPILOG)
 @click.argument("city", default="geographic", metavar="[CITY]")
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Where all is kept."
+    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Data directory."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the sensors' movement.")
-@click.option("--buses", type=click.IntRange(0, 10_000), default=32, show_default=True)
-@click.option("--bikes", type=click.IntRange(0, 10_000), default=16, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed for sensor movement.")
+@click.option("--buses", type=click.IntRange(0, 10_000), default=32, show_default=True, help="Number of buses.")
+@click.option("--bikes", type=click.IntRange(0, 10_000), default=16, show_default=True, help="Number of bikes.")
 @click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
 def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability: str | None) -> None:
-    """Start a city with moving sensors, say how to subscribe, and show what passes through it until Ctrl-C."""
+    """Start a city with moving sensors, print commands to try, and show its traffic until Ctrl-C."""
     console = Console()
     chosen = free_city(city_named(city, os.environ), console)
 
@@ -57,7 +68,9 @@ def free_city(city: City, console: Console) -> City:
     taken = [broker.listen for broker in city.brokers if broker.port and not is_free(broker.host, broker.port)]
     if not taken:
         return city
-    console.print(f"{', '.join(taken)} is taken, so the system chooses the ports.", highlight=False)
+    ports = ", ".join(address.rpartition(":")[2] for address in taken)
+    used = f"Ports {ports} are in use" if len(taken) > 1 else f"Port {ports} is in use"
+    console.print(f"{used}; choosing free ones.", highlight=False)
     brokers = tuple(dataclasses.replace(broker, listen=f"{broker.host}:0") for broker in city.brokers)
     return dataclasses.replace(city, brokers=brokers)
 
@@ -70,14 +83,14 @@ def hints(city: City, data: Path) -> str:
     quarter = (last.area.split() or ["3"])[0].split("/")[0]
     commands = {
         "every bus, wherever it is": f"mosquitto_sub -h {first.host} -p {first.port} -v -t '+/+/+/+/bus/#'",
-        "everything in a quarter of the city": f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'",
+        "everything in one quarter of the city": f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'",
         "any other topic works too": f"{program} pub -h {middle.host} -p {middle.port} -t news/today -m hello",
-        "what runs where, and what passes between brokers": f"{program} status{where}",
-        "the way of a message, and why": f"{program} explain {quarter}/0/1/2/bus/7/position --from {first.name}{where}",
+        "what runs where, and the traffic between brokers": f"{program} status{where}",
+        "trace a message": f"{program} explain {quarter}/0/1/2/bus/7/position --from {first.name}{where}",
     }
     lines = [f"  # {what}\n  {text}" for what, text in commands.items()]
-    last_line = "Or kill a broker (kill -9 and its pid): its area is taken over until it is back."
-    return "\n".join(("", "In another terminal, at any broker:", *lines, last_line, ""))
+    last_line = "Or kill a broker (kill -9 PID): another takes over its area until it is back."
+    return "\n".join(("", "Try these in another terminal; any broker will do:", *lines, last_line, ""))
 
 
 def program_name() -> str:
@@ -109,5 +122,5 @@ async def follow(running: RunningCity, fleet: Fleet, console: Console) -> None:
 async def line(running: RunningCity, fleet: Fleet) -> str:
     status = await ask_city(running.city, running.data)
     tally = fleet.tally
-    sensors = f"{len(fleet)} sensors, {tally.published} readings, {tally.moves} moves to a nearer broker"
+    sensors = f"{len(fleet)} sensors, {tally.published} readings, {tally.moves} moves to a closer broker"
     return f"{totals(status)}; {sensors}"

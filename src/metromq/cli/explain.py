@@ -1,4 +1,4 @@
-"""`metromq explain`: the way that a message or a subscription takes through a city, hop by hop, and why."""
+"""`metromq explain`: traces a message or a subscription through a city, hop by hop, with the reasons."""
 
 import asyncio
 import dataclasses
@@ -20,26 +20,35 @@ from metromq.protocol.topics.names import validate_filter, validate_topic
 EPILOG = """\b
 Examples:
   metromq explain 1/0/2/1/temperature               a message published at the city's first broker
-  metromq explain 1/0/2/1/temperature --from b33    the same, published at b33
+  metromq explain 1/0/2/1/temperature --from b33    the same message, published at b33
   metromq explain '1/+/2/#' --from b00              a subscription
-  metromq explain news/today --city central         by the preset, without a running city
+  metromq explain news/today --city central         from the preset; works without a running city
 
 \b
-Stages: a client's message goes to the broker that is responsible (owner), which distributes final copies;
-a stand-in also hands it over to the broker that is at home in the area (handover).
+Stages: a client's message goes to the broker responsible for its area (owner), which sends out final copies.
+A broker that has taken over the area also passes the message on to the home broker (handover).
 """
 
 
 @click.command("explain", epilog=EPILOG)
 @click.argument("topic", metavar="TOPIC|FILTER")
-@click.option("--from", "start", metavar="BROKER", help="Where the client is connected. Default: the first broker.")
-@click.option("--city", "city_name", metavar="CITY", help="TOML file or a preset's name. Default: the city of --data.")
+@click.option("--from", "start", metavar="BROKER", help="Broker the client is connected to. Default: the first one.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="As given to `up`."
+    "--city",
+    "city_name",
+    metavar="CITY",
+    help="A TOML file or the name of a preset. Default: the city in the data directory.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="Data directory, as given to `up`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def command(topic: str, start: str | None, city_name: str | None, data: Path, as_json: bool) -> None:
-    """Explain the path of a message published to TOPIC, or of a subscription to FILTER, and who is interested now."""
+    """Trace a message published to TOPIC, or a subscription to FILTER: which brokers get it, and why."""
     (validate_filter if is_filter(topic) else validate_topic)(topic)
     city = _city(city_name, data)
     start = city.broker(start).name if start else city.names[0]
@@ -51,7 +60,7 @@ def command(topic: str, start: str | None, city_name: str | None, data: Path, as
     console = Console()
     _show(found, console)
     if not live:
-        console.print(f"{start} does not run here: this is what the city's file says, without anybody's interest.")
+        console.print(f"{start} is not running here: this is computed from the city's file, without any subscribers.")
 
 
 def _city(name: str | None, data: Path) -> City:
@@ -64,7 +73,7 @@ def _show(found: Journey, console: Console) -> None:
     first = found.legs[0]
     subscription = is_filter(found.topic)
     what = "A subscription to" if subscription else "A message to"
-    tree = Tree(f"{what} [bold]{escape(found.topic)}[/], by a client of [bold]{first.broker}[/]")
+    tree = Tree(f"{what} [bold]{escape(found.topic)}[/], from a client of [bold]{first.broker}[/]")
     branches = {(first.broker, first.stage): tree}
     for leg in found.legs:
         if leg is not first:
@@ -91,9 +100,9 @@ def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:
 
 def _interest(step: Step, subscription: bool) -> str:
     if step.subscribers < 0:
-        return "who is interested now is known only while the city runs"
+        return "subscribers are known only while the city is running"
     own = f"{step.subscribers} {'subscription' if subscription else 'subscriber'}{'' if step.subscribers == 1 else 's'}"
     if not step.interested:
         return f"now: {own} at {step.broker} itself"
-    wants = "wants" if len(step.interested) == 1 else "want"
-    return f"now: {own} at {step.broker} itself; {', '.join(step.interested)} {wants} it too, and said so here"
+    have = "has" if len(step.interested) == 1 else "have"
+    return f"now: {own} at {step.broker} itself; {', '.join(step.interested)} {have} announced interest here"

@@ -52,7 +52,9 @@ class OutputFormat:
             position = found.end()
             self._pieces.append(self._piece(found))
         if position != len(text):
-            raise UsageError(f"the format ends in the middle of {text[position:]!r}; write %%, @@ or \\\\ for the sign")
+            raise UsageError(
+                f"the format ends in the middle of {text[position:]!r}; write %%, @@ or \\\\ for a literal %, @ or \\"
+            )
 
     def render(self, message: Message, now_ns: int) -> bytes:
         """The line for a message; `problem` then says what could not be shown."""

@@ -10,15 +10,27 @@ from rich.table import Table
 from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
 from metromq.lab.report import Report, RunOptions, plot, show
 
+GROUP_EPILOG = """\b
+Examples:
+  metromq lab list                                  the names of all experiments
+  metromq lab run delegation/fig17                  one experiment, as a table
+"""
+RUN_EPILOG = """\b
+Examples:
+  metromq lab run delegation/fig19 --instances 2    a quick look: fewer random instances
+  metromq lab run geographic/fig5 --plot fig5.png   with a plot
+  metromq lab run delegation/fig22 --json           for programs
+"""
 
-@click.group(name="lab")
+
+@click.group(name="lab", epilog=GROUP_EPILOG)
 def command() -> None:
-    """The papers' experiments, with the published numbers beside ours."""
+    """Run the papers' experiments and compare with the published numbers."""
 
 
 @command.command(name="list")
 def list_command() -> None:
-    """Shows the names of all experiments."""
+    """List all experiments."""
     table = Table(box=None)
     table.add_column("experiment")
     table.add_column("shows")
@@ -27,14 +39,14 @@ def list_command() -> None:
     Console().print(table)
 
 
-@command.command(name="run")
+@command.command(name="run", epilog=RUN_EPILOG)
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables.")
-@click.option("--plot", "image", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the curves to FILE.")
-@click.option("--instances", type=click.IntRange(min=1), help="Random instances per point (default: as the paper).")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random instances.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--plot", "image", type=click.Path(path_type=Path, dir_okay=False), help="Also plot the curves to FILE.")
+@click.option("--instances", type=click.IntRange(min=1), help="Random instances per point. Default: as in the paper.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed for the instances.")
 def run_command(name: str, as_json: bool, image: Path | None, instances: int | None, seed: int) -> None:
-    """Runs the experiment NAME, for example delegation/fig17."""
+    """Run the experiment NAME, for example delegation/fig17."""
     report = _run_with_bar(name, RunOptions(instances=instances, seed=seed))
     if image is not None:
         plot(report, image)

@@ -9,19 +9,27 @@ from metromq import __version__
 from metromq.errors import MetroError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: module, what it does
-    "demo": ("metromq.cli.demo", "Sixteen brokers and moving sensors on this machine."),
+    "demo": ("metromq.cli.demo", "Start sixteen brokers with moving sensors on this machine."),
     "up": ("metromq.cli.up", "Start a whole city on this machine."),
-    "status": ("metromq.cli.status", "What runs where in a city, and what passes between brokers."),
-    "explain": ("metromq.cli.explain", "The way of a message or a subscription, and why."),
-    "serve": ("metromq.cli.serve", "Run one broker, alone or of a city."),
-    "check-config": ("metromq.cli.check_config", "Every problem of a configuration, and its place."),
-    "passwd": ("metromq.cli.passwd", "Passwords in Mosquitto's format."),
-    "pub": ("metromq.cli.pub", "Publish, with the options of mosquitto_pub."),
-    "sub": ("metromq.cli.sub", "Subscribe, with the options of mosquitto_sub."),
-    "pipeline": ("metromq.cli.pipeline", "From journals to tables to statistics, on Spark."),
-    "plan": ("metromq.cli.plan", "Where brokers and services should run."),
-    "lab": ("metromq.cli.lab", "The papers' experiments, published numbers beside ours."),
+    "status": ("metromq.cli.status", "Show what runs where in a city, and the traffic between brokers."),
+    "explain": ("metromq.cli.explain", "Trace a message or a subscription through a city."),
+    "serve": ("metromq.cli.serve", "Run one broker, on its own or as part of a city."),
+    "check-config": ("metromq.cli.check_config", "Check a configuration and report every error."),
+    "passwd": ("metromq.cli.passwd", "Manage password files in Mosquitto's format."),
+    "pub": ("metromq.cli.pub", "Publish messages, with the options of mosquitto_pub."),
+    "sub": ("metromq.cli.sub", "Subscribe and print messages, with the options of mosquitto_sub."),
+    "pipeline": ("metromq.cli.pipeline", "Turn journals into tables and statistics, on Spark."),
+    "plan": ("metromq.cli.plan", "Plan where brokers and services should run."),
+    "lab": ("metromq.cli.lab", "Run the papers' experiments and compare with the published numbers."),
 }
+EPILOG = """\b
+Examples:
+  metromq demo               a city with moving sensors, and commands to explore it
+  metromq serve              one broker on 127.0.0.1:1883
+  metromq up city.toml       all brokers of your own city
+\b
+`metromq COMMAND --help` has the options of a command and more examples.
+"""
 EXTRAS = {"pipeline": "pipeline", "plan": "plan", "lab": "lab"}  # commands that need more than the bare package
 
 
@@ -51,7 +59,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="metromq")
 def group() -> None:
     """MetroMQ: many small MQTT brokers at the edge of a city, working as one."""

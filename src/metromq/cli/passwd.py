@@ -13,23 +13,23 @@ from metromq.errors import UsageError
 
 EPILOG = """\b
 Examples:
-  metromq passwd -c passwords alice           a new file with one user; asks for the password
-  metromq passwd passwords bob                adds bob or changes his password
-  metromq passwd -b passwords carol SECRET    the password on the command line, where others may see it
-  metromq passwd -D passwords bob             removes bob
-  metromq passwd -U passwords                 hashes a file of user:password lines
-  metromq passwd -c -H scram-sha-256 scram alice   a store for SCRAM-SHA-256
+  metromq passwd -c passwords alice           create a file with one user; asks for the password
+  metromq passwd passwords bob                add bob, or change his password
+  metromq passwd -b passwords carol SECRET    password on the command line, where others may see it
+  metromq passwd -D passwords bob             delete bob
+  metromq passwd -U passwords                 hash the plain passwords in a file of user:password lines
+  metromq passwd -c -H scram-sha-256 scram alice   create a file for SCRAM-SHA-256
 """
 HASHES = ["sha512-pbkdf2", "sha512", "argon2id", "scram-sha-256"]
 
 
 @click.command("passwd", epilog=EPILOG)
-@click.option("-c", "create", is_flag=True, help="Make a new file; an existing one is overwritten.")
+@click.option("-c", "create", is_flag=True, help="Create a new file; an existing one is overwritten.")
 @click.option("-b", "batch", is_flag=True, help="Take the password from the command line.")
 @click.option("-D", "delete", is_flag=True, help="Delete the user.")
-@click.option("-U", "upgrade", is_flag=True, help="Hash the plain passwords of a file.")
-@click.option("-H", "kind", type=click.Choice(HASHES), default=HASHES[0], show_default=True)
-@click.option("-I", "iterations", type=click.IntRange(1, passwords.MOST_ITERATIONS), help="Rounds of hashing.")
+@click.option("-U", "upgrade", is_flag=True, help="Hash the plain passwords in a file.")
+@click.option("-H", "kind", type=click.Choice(HASHES), default=HASHES[0], show_default=True, help="Kind of hash.")
+@click.option("-I", "iterations", type=click.IntRange(1, passwords.MOST_ITERATIONS), help="Hash iterations.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("username", required=False)
 @click.argument("password", required=False)
@@ -44,7 +44,7 @@ def command(
     username: str | None,
     password: str | None,
 ) -> None:
-    """Add, change or delete users of a password file. A running broker reads it again at SIGHUP."""
+    """Add, change or delete users in a password file. A running broker reads it again on SIGHUP."""
     if sum((create, delete, upgrade)) > 1:
         raise UsageError("only one of -c, -D and -U can be given")
     if upgrade:
@@ -59,7 +59,7 @@ def command(
         delete_user(file, username)
         return
     if (password is not None) != batch:
-        raise UsageError("-b and the password belong together; without -b the password is asked for")
+        raise UsageError("-b and a password must be given together; without -b you are asked for the password")
     if password is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt="Reenter password", err=True)
     lines = [] if create else read_lines(file)
@@ -72,7 +72,7 @@ def hashed(password: str, kind: str, iterations: int | None) -> str:
         saslprep(password)
         rounds = iterations or scram.DEFAULT_ITERATIONS
         if rounds < LEAST_ITERATIONS:
-            raise UsageError(f"SCRAM takes at least {LEAST_ITERATIONS} iterations (RFC 7677)")
+            raise UsageError(f"SCRAM needs at least {LEAST_ITERATIONS} iterations (RFC 7677)")
         return str(scram.derive_keys(password, secrets.token_bytes(scram.SALT_BYTES), rounds))
     if kind == "argon2id":
         return str(passwords.hash_argon2(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), iterations or 1))
@@ -115,7 +115,7 @@ def read_lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise UsageError(f"there is no file {file}; make it with -c") from None
+        raise UsageError(f"there is no file {file}; create it with -c") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
 

@@ -30,35 +30,52 @@ _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 lake_option = click.option(
-    "--lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True, help="Directory of the tables."
+    "--lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True, help="Directory of the lake."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 master_option = click.option(
     "--master", default="local[*]", show_default=True, help="Spark master, for example spark://host:7077."
 )
-memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of Spark's driver.")
-conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of the Spark driver.")
+conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
 
 
-@click.group("pipeline")
+def examples(*lines: str) -> str:
+    return "\n".join(("\b", "Examples:", *(f"  metromq pipeline {line}" for line in lines)))
+
+
+@click.group(
+    "pipeline",
+    epilog=examples(
+        "run --lake lake                         stream recorded messages into tables",
+        "check --lake lake                       prove that nothing is missing",
+        'sql --lake lake "SELECT * FROM zipf"    query the tables',
+    ),
+)
 def command() -> None:
-    """From journals to tables to statistics, on Spark."""
+    """Turn journals into tables and statistics, on Spark."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UsageError("the pipeline needs its extra: pip install 'metromq[pipeline]'") from error
+        raise UsageError("the pipeline needs an extra package: pip install 'metromq[pipeline]'") from error
 
 
-@command.command("record")
+@command.command(
+    "record",
+    epilog=examples(
+        "record --data metromq-data --broker metromq --lake lake",
+        "record --data metromq-data --broker metromq --lake lake --from 5000 --once",
+    ),
+)
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="The broker's data directory.")
-@click.option("--lake", default=str(DEFAULT_LAKE), show_default=True, help="Directory of the tables, or a URI.")
+@click.option("--lake", default=str(DEFAULT_LAKE), show_default=True, help="Directory or URI of the lake.")
 @click.option("--broker", required=True, help="The broker's name.")
 @click.option("--every", type=float, default=1.0, show_default=True, help="Seconds between files.")
-@click.option("--from", "start", type=int, help="Record again from this offset on; tables take every record once.")
-@click.option("--once", is_flag=True, help="Ship what there is, then stop.")
+@click.option("--from", "start", type=int, help="Record again from this offset; tables still get every record once.")
+@click.option("--once", is_flag=True, help="Record what there is now, then stop.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when the process that started this one is gone.")
 def record(data: Path, lake: str, broker: str, every: float, start: int | None, once: bool, with_parent: bool) -> None:
-    """Follow a broker's journal and telemetry into the lake's landing area."""
+    """Record a broker's journal and telemetry into the landing area of the lake."""
     from metromq.pipeline.landing import Landing
     from metromq.pipeline.recorder import Recorder, recorder_lock
 
@@ -75,13 +92,31 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
             recorder.close()
 
 
-@command.command("run")
+@command.command(
+    "run",
+    epilog=examples(
+        "run --lake lake           until Ctrl-C",
+        "run --lake lake --once    load what there is now, refresh the statistics, then stop",
+        "run --lake /shared/lake --master spark://host:7077",
+    ),
+)
 @lake_option
-@click.option("--landing", help="Landing area, when it is not in the lake: any path that Spark can read.")
-@click.option("--once", is_flag=True, help="Take in all there is, then stop.")
-@click.option("--refresh", type=float, default=30.0, show_default=True, help="Seconds between statistics; 0: none.")
+@click.option("--landing", help="Landing area, if not in the lake: any path that Spark can read.")
+@click.option("--once", is_flag=True, help="Load everything there is now, then stop.")
 @click.option(
-    "--compact", "compact_s", type=float, default=3600.0, show_default=True, help="Seconds between merges; 0: none."
+    "--refresh",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="Seconds between refreshes of the statistics; 0: none.",
+)
+@click.option(
+    "--compact",
+    "compact_s",
+    type=float,
+    default=3600.0,
+    show_default=True,
+    help="Seconds between merges of small files; 0: none.",
 )
 @click.option(
     "--max-rows", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows per micro-batch."
@@ -116,11 +151,11 @@ def run_command(
             value = getattr(taken, name)
             totals[name] += len(value) if name == "rejected" else value
         for item in taken.rejected:
-            click.echo(f"set aside {item.path}: {item.reason}", err=True)
+            click.echo(f"rejected {item.path}: {item.reason}", err=True)
         if as_json:
             click.echo(json.dumps(asdict(taken)))
         else:
-            say(f"took in {taken.messages} messages")
+            say(f"loaded {taken.messages} messages")
 
     def say(text: str) -> None:
         click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
@@ -128,12 +163,18 @@ def run_command(
     with stop_on_signals() as stop, spark_session(master, memory, conf) as spark:
         run(spark, Lake(lake), options, report, stop, say)
     if not as_json:
-        show(["taken in", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
+        show(["loaded", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
 
 
-@command.command("refresh")
+@command.command("refresh", epilog=examples("refresh --lake lake", "refresh --lake lake --hours 48"))
 @lake_option
-@click.option("--hours", type=click.IntRange(min=1), default=24, show_default=True, help="The planner's inputs cover.")
+@click.option(
+    "--hours",
+    type=click.IntRange(min=1),
+    default=24,
+    show_default=True,
+    help="How many hours the planner's inputs cover.",
+)
 @master_option
 @memory_option
 @conf_option
@@ -149,11 +190,22 @@ def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tupl
     output(as_json, ["changed"], [{"table": name} for name in changed])
 
 
-@command.command("what-if")
+@command.command(
+    "what-if",
+    epilog=examples(
+        "what-if --lake lake                                          every choice, the latest day",
+        "what-if --lake lake --routing central,geographic --day 2026-08-01 --city city.toml",
+    ),
+)
 @lake_option
-@click.option("--routing", default="", metavar="A,B,C", help="Choices to compare; all of them unless given.")
-@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="A recorded day; the newest unless given.")
-@click.option("--city", "city_name", metavar="CITY", help="TOML file or preset: its areas, sites and central broker.")
+@click.option("--routing", default="", metavar="A,B,C", help="Choices to compare. Default: all.")
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="A recorded day. Default: the latest.")
+@click.option(
+    "--city",
+    "city_name",
+    metavar="CITY",
+    help="A TOML file or the name of a preset, for areas, sites and the central broker.",
+)
 @master_option
 @memory_option
 @conf_option
@@ -168,7 +220,7 @@ def what_if_command(
     conf: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Count what a recorded day would have cost with each routing choice and delegation policy."""
+    """Compute what a recorded day would have cost with each routing choice and delegation policy."""
     from metromq.control.places import city_named
     from metromq.pipeline.counting import CHOICES
     from metromq.pipeline.maintain import lake_or_usage_error
@@ -182,7 +234,7 @@ def what_if_command(
     if as_json:
         click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
         return
-    columns = ["choice", "between sites", "per broker", "at most", "cloud", "table bytes", "at most"]
+    columns = ["choice", "between sites", "per broker", "busiest broker", "cloud", "table bytes", "largest table"]
     show(columns, [_what_if_row(cost) for cost in costs])
 
 
@@ -197,13 +249,13 @@ def _what_if_row(cost: "ChoiceCost") -> list[Any]:
     return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
 
 
-@command.command("check")
+@command.command("check", epilog=examples("check --lake lake", "check --lake lake --json"))
 @lake_option
-@click.option("--landing", help="Landing area, when it is not in the lake.")
+@click.option("--landing", help="Landing area, if not in the lake.")
 @json_option
 @click.pass_context
 def check_command(context: click.Context, lake: Path, landing: str | None, as_json: bool) -> None:
-    """Find gaps in the offsets of every broker. Exit status 1: something is missing or there twice."""
+    """Find gaps in the offsets of every broker. Exit status: 1 if anything is missing or there twice, otherwise 0."""
     from metromq.pipeline.landing import Landing
     from metromq.pipeline.maintain import check, lake_or_usage_error
 
@@ -225,36 +277,50 @@ def _gaps(gaps: Sequence[Any]) -> str:
     return ", ".join(f"{gap.first}..{gap.last} {gap.why}" for gap in gaps) or "none"
 
 
-@command.command("compact")
+@command.command("compact", epilog=examples("compact --lake lake", "compact --lake lake --keep-hours 0"))
 @lake_option
-@click.option("--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Keep replaced files.")
+@click.option(
+    "--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Hours to keep replaced files."
+)
 @json_option
 def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
-    """Merge the small files of every table; the stream may go on meanwhile."""
+    """Merge the small files of every table. `run` may keep running meanwhile."""
     from metromq.pipeline.maintain import compact, lake_or_usage_error
 
     done = compact(lake_or_usage_error(lake), keep_hours=keep_hours)
     output(as_json, ["table", "files before", "files after"], [asdict(item) for item in done])
 
 
-@command.command("expire")
+@command.command(
+    "expire", epilog=examples("expire --lake lake --older-than 30d", "expire --lake lake --older-than 12w --statistics")
+)
 @lake_option
-@click.option("--older-than", required=True, metavar="AGE", help="Such as 30d, 12w or 48h; whole days go.")
-@click.option("--statistics", is_flag=True, help="Statistics too, not only messages and telemetry.")
-@click.option("--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Keep removed files.")
+@click.option("--older-than", required=True, metavar="AGE", help="For example 30d, 12w or 48h; deletes whole days.")
+@click.option("--statistics", is_flag=True, help="Delete statistics too, not only messages and telemetry.")
+@click.option(
+    "--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Hours to keep removed files."
+)
 @json_option
 def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
-    """Let old days go."""
+    """Delete old days."""
     from metromq.pipeline.maintain import expire, lake_or_usage_error
 
     done = expire(lake_or_usage_error(lake), age(older_than), datetime.now(UTC), statistics, keep_hours)
     output(as_json, ["table", "files", "rows"], [asdict(item) for item in done])
 
 
-@command.command("sql")
+@command.command(
+    "sql",
+    epilog=examples(
+        'sql --lake lake "SELECT topic, count(*) FROM messages GROUP BY topic"',
+        'sql --lake lake "SELECT * FROM popularity" --limit 10 --json',
+    ),
+)
 @click.argument("query")
 @lake_option
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Most rows to print.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of rows to print."
+)
 @master_option
 @memory_option
 @conf_option
@@ -262,7 +328,7 @@ def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: in
 def sql_command(
     query: str, lake: Path, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
 ) -> None:
-    """Ask the tables: metromq pipeline sql "SELECT topic, count(*) FROM messages GROUP BY topic"."""
+    """Query the tables of a lake."""
     from metromq.pipeline.maintain import ask, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
@@ -278,7 +344,7 @@ def spark_session(master: str, memory: str, conf: Sequence[str]) -> Iterator["Sp
 
     wrong = [item for item in conf if "=" not in item]
     if wrong:
-        raise UsageError(f"--conf {wrong[0]}: write KEY=VALUE")
+        raise UsageError(f"--conf {wrong[0]}: must be KEY=VALUE")
     with Console(stderr=True).status("starting Spark"):
         session = spark.start(master, memory, settings=dict(item.split("=", 1) for item in conf))
     try:
@@ -303,7 +369,7 @@ def age(text: str) -> timedelta:
     """`30d` and the like."""
     number, unit = text[:-1], text[-1:]
     if unit not in _UNITS or not number.isdigit():
-        raise UsageError(f"--older-than {text!r}: write a number and m, h, d or w, for example 30d")
+        raise UsageError(f"--older-than {text!r}: must be a number followed by m, h, d or w, for example 30d")
     return timedelta(**{_UNITS[unit]: int(number)})
 
 

@@ -22,57 +22,75 @@ try:
     from metromq.planning.planner import METHODS, Method, make_placement, priced
     from metromq.planning.policies import POLICIES, Choice, Policy, choose, delegating, service_workload, statistics_of
 except ImportError as error:
-    raise UsageError("planning needs its extra: pip install 'metromq[plan]'") from error
+    raise UsageError("planning needs an extra package: pip install 'metromq[plan]'") from error
 
 WEIGHTS = ("power", "traffic", "latency", "move")
 
 EPILOG = """\b
 Examples:
-  metromq plan --from city.json                          the optimum, with its proof
+  metromq plan --from city.json                          the optimal plan, proven to be so
   metromq plan --from city.json --method large --time-limit 60
   metromq plan --from city.json --json > plan.json       for programs
   metromq plan --from city.json --present plan.json --max-moves 3 --diff
   metromq plan --from city.json --weight traffic=1 --weight latency=100
   metromq plan --from city.json --policy NS --budget 50000
-  metromq plan --from lake --devices devices.toml        traffic as the pipeline measured it
-  metromq plan --from city --diff                        a running city, by its traffic now
+  metromq plan --from lake --devices devices.toml        traffic as measured by the pipeline
+  metromq plan --from city --diff                        a running city and its traffic now
 
 \b
 Methods: optimal (integer program, proven), large (search with a bound, any size), auto (one of these two by size),
 optimal-paper (the paper's own program, slower), greedy and random (the paper's baselines).
 Weights: power (per mW, 1 by default), traffic (per Mbps x hop), latency (per hop of the worst path),
-move (per moved container). docs/planner.md has the format of the file and says how to read the output.
+move (per moved container). docs/planner.md describes the file and docs/json.md the output.
 
 \b
-Exit status: 0 with a plan, 1 when nothing fits (the reason is on stderr), 2 for wrong input.
+Exit status: 0 with a plan, 1 if nothing fits (the reason is on stderr), 2 if the input is wrong.
 """
 
 
 @click.command("plan", epilog=EPILOG)
-@click.option("--from", "origin", metavar="FILE|city|lake", required=True, help="Where the problem comes from.")
-@click.option("--city", "city_name", metavar="CITY", help="With --from city: a TOML file or a preset's name.")
+@click.option("--from", "origin", metavar="FILE|city|lake", required=True, help="Where to read the problem.")
+@click.option("--city", "city_name", metavar="CITY", help="For --from city: a TOML file or the name of a preset.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="As given to `up`."
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="For --from city: data directory, as given to `up`.",
 )
 @click.option(
-    "--lake", type=click.Path(path_type=Path), default=Path("metromq-lake"), show_default=True, help="With --from lake."
+    "--lake",
+    type=click.Path(path_type=Path),
+    default=Path("metromq-lake"),
+    show_default=True,
+    help="For --from lake: the lake.",
 )
-@click.option("--devices", type=click.Path(path_type=Path), help="Devices and links for --from city or lake.")
-@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option(
+    "--devices", type=click.Path(path_type=Path), help="For --from city or lake: file with the devices and links."
+)
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="See below.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0.1),
     default=60.0,
     show_default=True,
-    help="Seconds; then the best so far.",
+    help="Seconds after which the best plan so far is taken.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="For random and large.")
-@click.option("--present", type=click.Path(path_type=Path), help="The plan in force, as --json printed it.")
-@click.option("--max-moves", type=click.IntRange(min=0), help="Move at most so many containers of the present plan.")
-@click.option("--weight", "weights", multiple=True, metavar="NAME=X", help="May be repeated; see below.")
-@click.option("--policy", type=click.Choice(POLICIES), help="Delegate only the topics that this policy wants.")
 @click.option(
-    "--budget", type=click.FloatRange(min=0), help="With --policy: workload for brokers. Default: what is free."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Random seed for the methods random and large.",
+)
+@click.option("--present", type=click.Path(path_type=Path), help="The present plan: a file printed by --json.")
+@click.option("--max-moves", type=click.IntRange(min=0), help="Move at most this many containers of the present plan.")
+@click.option("--weight", "weights", multiple=True, metavar="NAME=X", help="See below; may be repeated.")
+@click.option("--policy", type=click.Choice(POLICIES), help="Delegate only the topics that this policy selects.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    help="For --policy: workload available to brokers. Default: whatever the services leave free.",
 )
 @click.option("--diff", is_flag=True, help="Show the steps from the present placement to the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
@@ -93,12 +111,12 @@ def command(
     diff: bool,
     as_json: bool,
 ) -> None:
-    """Plan where the brokers of topics and the services of users run, so that power is least and every device copes."""
+    """Plan which devices should run the brokers of topics and users' services: least power, no device overloaded."""
     source = _source(origin, city_name, data, lake, devices)
     problem, choice = _delegated(source.problem, policy, budget)
     now = present_from(present, source.problem) if present is not None else source.present
     if max_moves is not None and now is None:
-        raise UsageError("--max-moves needs the placement in force: give it with --present, or use --from city")
+        raise UsageError("--max-moves needs the present placement: add --present FILE, or use --from city")
     goal = Goal(**_weights(weights), present=now, max_moves=max_moves)
     with _watched(as_json, time_limit) as watch:
         plan = make_placement(problem, method, time.perf_counter, goal, Limits(time_limit), seed, watch)
@@ -127,7 +145,7 @@ def _delegated(problem: Problem, policy: Policy | None, budget: float | None) ->
     """Without a budget brokers may take what the services leave free."""
     if policy is None:
         if budget is not None:
-            raise UsageError("--budget says how much --policy may spend: give both")
+            raise UsageError("--budget only works with --policy")
         return problem, None
     if budget is None:
         free = sum(device.capacity_workload for device in problem.devices) - service_workload(problem)
@@ -145,7 +163,7 @@ def _weights(words: Sequence[str]) -> dict[str, float]:
         except ValueError:
             value = float("nan")
         if name not in WEIGHTS or not 0 <= value < float("inf"):
-            raise UsageError(f"--weight {word}: must be NAME=X with a name of {', '.join(WEIGHTS)} and X 0 or more")
+            raise UsageError(f"--weight {word}: must be NAME=X, where NAME is one of {', '.join(WEIGHTS)} and X >= 0")
         found[name] = value
     return found
 

@@ -36,12 +36,12 @@ def read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ConfigError(str(path), "is not a text in UTF-8") from None
+        raise ConfigError(str(path), "is not UTF-8 text") from None
     try:
         raw = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except ValueError as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
-        raise ConfigError(str(path), f"is no {kind}: {error}") from None
+        raise ConfigError(str(path), f"is not {kind}: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError(str(path), "must be a table of named values")
     return raw
@@ -59,11 +59,11 @@ def present_from(path: Path, problem: Problem) -> Placement:
 def from_lake(lake: Path, devices: Path | None) -> Source:
     """Traffic from the tables; devices, links and the services' workload per Mbps from a file, which has no traffic."""
     if devices is None:
-        raise UsageError("--from lake needs --devices FILE: the tables know traffic, not capacities and links")
+        raise UsageError("--from lake needs --devices FILE: the tables have traffic, but no capacities and links")
     try:
         from metromq.pipeline.lake import Lake
     except ImportError as error:
-        raise UsageError("--from lake needs the extra: pip install 'metromq[pipeline]'") from error
+        raise UsageError("--from lake needs an extra package: pip install 'metromq[pipeline]'") from error
     tables = Lake(lake)
     names = ("planner_tau", "planner_dsd", "planner_dst", "delegation_inputs")
     missing = [name for name in names[:3] if not tables.exists(name)]
@@ -98,7 +98,8 @@ def lake_document(
             name = row["service"]
             if name not in services:
                 raise ConfigError(
-                    "services", f"table {table} has service {name!r}; give its mqtt_ and user_workload_per_mbps here"
+                    "services",
+                    f"table {table} has service {name!r}: set its mqtt_workload_per_mbps and user_workload_per_mbps",
                 )
             services[name].setdefault(field, {})[row[other]] = row["mbps"]
             if other == "topic":  # a topic without clients still needs its broker
@@ -163,7 +164,7 @@ def _device_of(broker: BrokerStatus, known: set[str] | None) -> str:
     if broker.site in known:
         return broker.site
     raise ConfigError(
-        "devices", f"broker {broker.name} runs on none of them: name a device after it or its site {broker.site!r}"
+        "devices", f"no device for broker {broker.name}: name a device after it, or after its site {broker.site!r}"
     )
 
 

@@ -54,10 +54,10 @@ def _by_device(problem: Problem, plan: Plan) -> Table:
     for part in (plan.placement.topics, plan.placement.services):
         for name, device in part.items():
             held[device].append(name)
-    table = Table(title="placement (all of it with --json)", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="placement (--json prints all of it)", title_justify="left", box=None, pad_edge=False)
     table.add_column("device", no_wrap=True)
     table.add_column("containers", justify="right")
-    table.add_column("the first")
+    table.add_column("first few")
     for device, names in held.items():
         table.add_row(escape(device), str(len(names)), escape(" ".join(names[:6])))
     return table
@@ -115,7 +115,8 @@ def summary(plan: Plan) -> str:
 
 def steps_table(steps: Sequence[Step]) -> Table:
     """What would be done, in this order."""
-    table = Table(title=f"{len(steps)} steps", title_justify="left", box=None, pad_edge=False)
+    title = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("", justify="right")
     for name in ("action", "kind", "container", "from", "to"):
         table.add_column(name, overflow="fold")
@@ -133,11 +134,12 @@ def steps_table(steps: Sequence[Step]) -> Table:
 
 def show_choice(console: Console, choice: Choice, policy: str) -> None:
     console.print(
-        f"policy {policy}: {len(choice.delegated)} topics delegated ({choice.workload:,.0f} workload), "
-        f"{len(choice.no_room)} have no room, {len(choice.not_wanted)} stay with the central broker by the policy",
+        f"policy {policy}: {len(choice.delegated)} topic{'' if len(choice.delegated) == 1 else 's'} delegated "
+        f"({choice.workload:,.0f} workload); {len(choice.no_room)} that do not fit and {len(choice.not_wanted)} not "
+        "selected stay with the central broker",
         highlight=False,
     )
-    for label, names in (("no room", choice.no_room), ("not wanted", choice.not_wanted)):
+    for label, names in (("do not fit", choice.no_room), ("not selected", choice.not_wanted)):
         if names:
             rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
             console.print(f"  {label}: {escape(', '.join(names[:10]))}{rest}", highlight=False)

@@ -18,15 +18,15 @@ from metromq.errors import MetroError, UsageError
 EPILOG = """\b
 Examples:
   metromq pub -t city/7/air -m 21.5
-  metromq pub -t city/7/air -m 21.5 -q 1 -r             retained, acknowledged
-  tail -f log.txt | metromq pub -t log -l               a message per line
+  metromq pub -t city/7/air -m 21.5 -q 1 -r             retained and acknowledged
+  tail -f log.txt | metromq pub -t log -l               one message per line
   metromq pub -t job -m x --repeat 10 --repeat-delay 0.5
   metromq pub -t a -m x -D publish user-property place north -D publish message-expiry-interval 60
   metromq pub -h broker.example -p 8883 --cafile ca.crt -u me -P secret -t a -m x
 
 \b
-Exit status: 0; the server's reason code when it refuses the connection or a message; 7 when the connection is lost;
-1 for anything else.
+Exit status: 0 on success; the server's reason code if it refuses the connection or a message; 7 if the connection
+is lost; 1 for any other error.
 """
 
 
@@ -45,18 +45,18 @@ class Wish:
 
 @click.command("pub", cls=MosquittoCommand, epilog=EPILOG)
 @click.option("-t", "--topic", help="Topic to publish to.")
-@click.option("-m", "--message", help="The payload.")
+@click.option("-m", "--message", help="Message to send.")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="Send the contents of this file.")
 @click.option("-l", "--stdin-line", is_flag=True, help="Send each line of standard input as a message.")
 @click.option("-n", "--null-message", is_flag=True, help="Send an empty payload.")
 @click.option("-s", "--stdin-file", is_flag=True, help="Send all of standard input as one message.")
-@click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True)
-@click.option("-r", "--retain", is_flag=True, help="The server keeps the message for later subscribers.")
+@click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="Quality of service.")
+@click.option("-r", "--retain", is_flag=True, help="Ask the server to keep the message for later subscribers.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Publish this many times (with -m, -f, -n, -s).")
 @click.option("--repeat-delay", type=click.FloatRange(0), default=0.0, help="Seconds between repetitions.")
 @connection_options
 def command(**given: Any) -> None:
-    """Publish messages to a topic. The options are those of mosquitto_pub."""
+    """Publish messages to a topic. Takes the options of mosquitto_pub."""
     try:
         connection = open_connection(given)
         wish = read_wish(given, connection)
@@ -87,7 +87,7 @@ def read_wish(given: dict[str, Any], connection: Connection) -> Wish:
         try:
             payload = given["file"].read_bytes()
         except OSError as error:
-            raise UsageError(f"the file {given['file']} cannot be read: {error.strerror}") from error
+            raise UsageError(f"cannot read the file {given['file']}: {error.strerror}") from error
     elif given["stdin_file"]:
         payload = sys.stdin.buffer.read()
     elif given["stdin_line"]:

@@ -21,12 +21,12 @@ from metromq.federation.city import City
 
 EPILOG = """\b
 Examples:
-  metromq serve                                   127.0.0.1:1883, data in ./metromq-data
+  metromq serve                                   listen on 127.0.0.1:1883, data in ./metromq-data
   metromq serve --listen 127.0.0.1:1884 --data /var/lib/metromq --durability fsync
   metromq serve --config metromq.toml             see docs/metromq.example.toml
   METROMQ_DURABILITY=memory metromq serve         every setting has an environment variable
 \b
-One broker of a city, on its own machine:
+One broker of a city, on a machine of its own:
   metromq serve --city city.toml --name harbour --data /var/lib/metromq
   metromq serve --city city.toml --name harbour --listen 0.0.0.0:1883 --peer airport=10.0.3.7:1883
 """
@@ -41,17 +41,23 @@ class Role:
 
 
 @click.command("serve", epilog=EPILOG)
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--listen", multiple=True, metavar="HOST:PORT", help="Instead of the file's listeners; may be repeated.")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the journal; in a city, NAME below it.")
-@click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
-@click.option("--metrics", metavar="HOST:PORT", help="Opens /metrics, /healthz and /status there.")
-@click.option("--record", metavar="LAKE", help="Record QoS 1 and 2 messages, and telemetry, into this lake.")
-@click.option("--accept-damage", is_flag=True, help="Start although part of the journal is damaged and lost.")
-@click.option("--city", "city_name", metavar="CITY", help="Join a city: its TOML file, or a preset's name.")
-@click.option("--name", help="Which of the city's brokers this is.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with the settings.")
 @click.option(
-    "--peer", "peers", multiple=True, metavar="NAME=HOST:PORT", help="Where a peer is, if not as its file says."
+    "--listen", multiple=True, metavar="HOST:PORT", help="Replaces the listeners of the file; may be repeated."
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Data directory; in a city, a subdirectory NAME.")
+@click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /status at this address.")
+@click.option("--record", metavar="LAKE", help="Record QoS 1 and 2 messages, and telemetry, into this lake.")
+@click.option("--accept-damage", is_flag=True, help="Start even if part of the journal is damaged and lost.")
+@click.option("--city", "city_name", metavar="CITY", help="Join a city: a TOML file or the name of a preset.")
+@click.option("--name", help="This broker's name in the city.")
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="NAME=HOST:PORT",
+    help="Where to reach a peer, if not at the address in the city's file; may be repeated.",
 )
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: `up` holds its other end.")
 def command(
@@ -67,7 +73,7 @@ def command(
     peers: tuple[str, ...],
     until_eof: bool,
 ) -> None:
-    """Run one broker. SIGHUP reloads passwords, access list and certificates; SIGTERM drains and stops."""
+    """Run one broker. SIGHUP reloads passwords, ACL and certificates; SIGTERM stops it cleanly."""
     config, role = load_config(config_file, os.environ), None
     if city_name is not None:
         city = city_named(city_name, os.environ)
@@ -75,7 +81,7 @@ def command(
         role = Role(city, peer_addresses(city, config.name, peers))
         data = None
     elif name is not None or peers:
-        raise UsageError("--name and --peer belong to --city")
+        raise UsageError("--name and --peer only work with --city")
     config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
     keep_buffers()
@@ -110,7 +116,7 @@ def with_options(
 def in_city(config: Config, city: City, name: str | None, data: Path) -> Config:
     """The city says name, first listener and directory; the configuration says everything else."""
     if name is None:
-        raise UsageError(f"--city needs --name, one of {', '.join(city.names)}")
+        raise UsageError(f"--city needs --name: one of {', '.join(city.names)}")
     spec = city.broker(name)
     beside = () if config.listeners == Config().listeners else config.listeners
     return dataclasses.replace(
@@ -135,7 +141,9 @@ def peer_addresses(city: City, name: str, given: tuple[str, ...]) -> dict[str, t
         found[peer] = (place.host, place.port)
     for peer in city.names:
         if peer not in found and peer != name and city.link_address(peer)[1] == 0:
-            raise ConfigError(f"broker {peer}", "has port 0 in the city's file: give it one, or --peer NAME=HOST:PORT")
+            raise ConfigError(
+                f"broker {peer}", f"has port 0 in the city's file: set a port there, or add --peer {peer}=HOST:PORT"
+            )
     return found
 
 

@@ -15,23 +15,37 @@ from metromq.control.places import DEFAULT_DATA, city_running
 from metromq.federation.status import UP, to_json
 
 EPILOG = """\b
-Serves: the areas that a broker is responsible for now; 1/2@3 means since epoch 3, (1/2@3) in place of another broker.
-Without --links the table of links has those that are down, behind, or carry messages.
+Examples:
+  metromq status                                  the city started by `metromq up` or `metromq demo` here
+  metromq status --data /var/lib/metromq --links  another data directory, with every link
+  metromq status --json                           for programs
 
 \b
-Exit status: 0 when every broker of the city is up, 1 when not.
+The column "serves" has the areas that a broker is responsible for now: 1/2@3 means since epoch 3, and (1/2@3) that
+it has taken the area over from its home broker.
+Without --links, only links that are down, behind or carrying messages are listed.
+
+\b
+Exit status: 0 if every broker of the city is up, 1 if not.
 """
 
 
 @click.command("status", epilog=EPILOG)
 @click.argument("city", required=False)
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="As given to `up`."
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="Data directory, as given to `up`.",
 )
-@click.option("--links", "every_link", is_flag=True, help="Show every link.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs; docs/operations.md has its shape.")
+@click.option("--links", "every_link", is_flag=True, help="List every link.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs; docs/json.md has the fields.")
 def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> None:
-    """Show the city that runs on the data of DIR, or CITY (a TOML file or a preset's name)."""
+    """Show what runs where, the links and their backlog, clients and rates.
+
+    Shows the city in the data directory, or CITY (a TOML file or the name of a preset).
+    """
     status = asyncio.run(ask_city(city_running(city, data, os.environ), data))
     if as_json:
         click.echo(json.dumps(to_json(status)))

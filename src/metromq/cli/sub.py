@@ -28,22 +28,22 @@ RECONNECT_S = 1.0
 EPILOG = """\b
 Examples:
   metromq sub -t 'city/+/air'
-  metromq sub -v -t '$SYS/#'                            topic and payload
+  metromq sub -v -t '$SYS/#'                            print topic and payload
   metromq sub -t a -C 1 -W 5                            one message, or exit status 27 after 5 seconds
-  metromq sub -t '#' -F '%I %t %q %x'                   a format of your own
+  metromq sub -t '#' -F '%I %t %q %x'                   your own format
   metromq sub -t '#' -F %j --pretty                     JSON
-  metromq sub -t jobs -q 1 -c -i worker -E              make a lasting session and leave
-  metromq sub -t '#' --remove-retained --retained-only  clear retained messages
+  metromq sub -t jobs -q 1 -c -i worker -E              create a persistent session and exit
+  metromq sub -t '#' --remove-retained --retained-only  delete all retained messages
 
 \b
-Formats (-F): %t topic, %p payload, %x %X payload in hexadecimal, %l its length, %q QoS, %r retained, %m packet
+Formats (-F): %t topic, %p payload, %x %X payload in hexadecimal, %l its length, %q QoS, %r retain flag, %m packet
 identifier, %j %J JSON, %I ISO time, %U Unix time, %C content type, %R response topic, %D correlation data, %E expiry,
-%F payload format, %P user properties, %S subscription identifiers, @X strftime's %X, @N nanoseconds; \\\\n \\\\t \\\\0.
+%F payload format, %P user properties, %S subscription identifiers, @X strftime's %X, @N nanoseconds; \\n \\t \\0.
 Widths as in printf: %10t, %-10t, %05l, %10.10t.
 
 \b
-Exit status: 0; the server's reason code when it refuses the connection or every subscription; 27 after -W;
-1 for anything else.
+Exit status: 0 on success; the server's reason code if it refuses the connection or every subscription; 27 if -W
+ran out; 1 for any other error.
 """
 
 
@@ -70,30 +70,32 @@ class View:
 
 @click.command("sub", cls=MosquittoCommand, epilog=EPILOG)
 @click.option("-t", "--topic", "topics", multiple=True, help="Topic filter; may be repeated.")
-@click.option("-T", "--filter-out", multiple=True, help="Do not show topics that match this; may be repeated.")
-@click.option("-U", "--unsubscribe", multiple=True, help="Unsubscribe from this; may be repeated.")
-@click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True)
-@click.option("-C", "count", type=click.IntRange(1), help="Leave after this many messages.")
-@click.option("-W", "timeout_s", type=click.FloatRange(0, min_open=True), help="Leave after this many seconds.")
-@click.option("-E", "leave_when_subscribed", is_flag=True, help="Leave when the subscriptions are acknowledged.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the topic before the payload.")
+@click.option("-T", "--filter-out", multiple=True, help="Do not print topics that match this filter; may be repeated.")
+@click.option("-U", "--unsubscribe", multiple=True, help="Unsubscribe from this filter; may be repeated.")
+@click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="Quality of service.")
+@click.option("-C", "count", type=click.IntRange(1), help="Exit after this many messages.")
+@click.option("-W", "timeout_s", type=click.FloatRange(0, min_open=True), help="Exit after this many seconds.")
+@click.option("-E", "leave_when_subscribed", is_flag=True, help="Exit once the subscriptions are acknowledged.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
 @click.option("-F", "format_text", help="Output format, see below; overrides -v.")
-@click.option("--pretty", is_flag=True, help="%j and %J over several lines.")
-@click.option("-N", "no_newline", is_flag=True, help="No end of line after a message.")
-@click.option("-R", "fresh_only", is_flag=True, help="Do not show retained messages.")
-@click.option("--retained-only", is_flag=True, help="Only retained messages; leave at the first other one.")
-@click.option("--remove-retained", is_flag=True, help="Clear each retained message that comes.")
+@click.option("--pretty", is_flag=True, help="Print %j and %J over several lines.")
+@click.option("-N", "no_newline", is_flag=True, help="Print no newline after a message.")
+@click.option("-R", "fresh_only", is_flag=True, help="Do not print retained messages.")
+@click.option("--retained-only", is_flag=True, help="Print only retained messages; exit at the first other one.")
+@click.option("--remove-retained", is_flag=True, help="Delete each retained message received from the server.")
 @click.option("--retain-as-published", is_flag=True, help="Keep the publisher's retain flag (MQTT 5).")
 @click.option(
     "--retain-handling",
     type=click.Choice(["always", "new", "never"]),
     default="always",
-    help="When the server sends retained messages: at each subscription, a new one, or never (MQTT 5).",
+    help="When the server sends retained messages: for every subscription, only for a new one, or never (MQTT 5).",
 )
-@click.option("--random-filter", type=click.FloatRange(0.1, 100), default=100.0, help="Show this share in percent.")
+@click.option(
+    "--random-filter", type=click.FloatRange(0.1, 100), default=100.0, help="Print only this percentage of messages."
+)
 @connection_options
 def command(**given: Any) -> None:
-    """Subscribe and print messages. The options are those of mosquitto_sub."""
+    """Subscribe and print messages. Takes the options of mosquitto_sub."""
     try:
         connection = open_connection(given)
         view = read_view(given, connection)
@@ -113,7 +115,7 @@ def read_view(given: dict[str, Any], connection: Connection) -> View:
         except PeerViolation as error:
             raise UsageError(str(error)) from None
     if given["retained_only"] and given["fresh_only"]:
-        raise UsageError("--retained-only and -R leave nothing to show")
+        raise UsageError("--retained-only and -R together leave nothing to print")
     text = given["format_text"] or ("%t %p" if given["verbose"] else "%p")
     return View(
         tuple(topics),
@@ -180,7 +182,7 @@ class Subscriber:
                     await self._show_all()
                 return
             except ConnectionLost as error:
-                self._connection.complain(f"{error}; connecting again")
+                self._connection.complain(f"{error}; reconnecting")
             await self._reconnect()
 
     async def _reconnect(self) -> None:

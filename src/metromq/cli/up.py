@@ -20,14 +20,14 @@ from metromq.federation.status import CityStatus
 
 EPILOG = """\b
 Examples:
-  metromq up                                      the preset geographic: sixteen brokers
+  metromq up                                      sixteen brokers: the preset "geographic"
   metromq up central --durability memory          another preset
-  metromq up city.toml --data /var/lib/metromq    your own
-  metromq up city.toml --only harbour,airport     the brokers of this machine
+  metromq up city.toml --data /var/lib/metromq    your own city
+  metromq up city.toml --only harbour,airport     only the brokers that run on this machine
 \b
 While it runs:
-  metromq status          what runs where, links, rates
-  metromq explain TOPIC   the way of a message
+  metromq status          what runs where, links and rates
+  metromq explain TOPIC   trace a message
 """
 
 Work = Callable[[RunningCity, CityStatus], Awaitable[None]]
@@ -36,13 +36,18 @@ Work = Callable[[RunningCity, CityStatus], Awaitable[None]]
 @click.command("up", epilog=EPILOG)
 @click.argument("city", default="geographic", metavar="[CITY]")
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Where all is kept."
+    "--data", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="Data directory."
 )
-@click.option("--only", metavar="NAME,...", default="", help="Start only these brokers here.")
+@click.option("--only", metavar="NAME,...", default="", help="Start only these brokers.")
 @click.option("--durability", type=click.Choice(["memory", "os", "fsync"]), help="When a message counts as stored.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True), help="Settings of every broker.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, exists=True),
+    help="TOML file with settings for every broker.",
+)
 def command(city: str, data: Path, only: str, durability: str | None, config_file: Path | None) -> None:
-    """Start all brokers of CITY (a TOML file or a preset's name), restart what dies, stop all on Ctrl-C."""
+    """Start every broker of CITY (a TOML file or the name of a preset) and restart any that dies. Ctrl-C stops them."""
     names = tuple(name for name in only.split(",") if name)
     console = Console()
     with only_one(data):
@@ -87,7 +92,7 @@ async def start_with_bar(running: RunningCity, console: Console) -> CityStatus:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         brokers = progress.add_task("Starting brokers", total=len(running.names))
-        links = progress.add_task("Joining them", total=None)
+        links = progress.add_task("Connecting them", total=None)
 
         def ready(keeper: Keeper) -> None:
             progress.advance(brokers)

@@ -136,7 +136,7 @@ class Client:
     async def connect(self) -> Connack:
         """Opens the network and waits for CONNACK; `async with` does it for you."""
         if self._network is not None:
-            raise UsageError("this client is connected already")
+            raise UsageError("this client is already connected")
         loop = asyncio.get_running_loop()
         await self._finish_closing()
         self.messages.begin()

@@ -349,9 +349,9 @@ class ClientCore:
         if packet.qos not in (0, 1, 2):
             raise UsageError(f"QoS is 0, 1 or 2, not {packet.qos}")
         if properties.maximum_qos is not None and packet.qos > properties.maximum_qos:
-            raise MqttError(f"the server takes no QoS above {properties.maximum_qos}", reasons.QOS_NOT_SUPPORTED)
+            raise MqttError(f"the server accepts no QoS above {properties.maximum_qos}", reasons.QOS_NOT_SUPPORTED)
         if packet.retain and properties.retain_available is False:
-            raise MqttError("the server takes no retained messages", reasons.RETAIN_NOT_SUPPORTED)
+            raise MqttError("the server accepts no retained messages", reasons.RETAIN_NOT_SUPPORTED)
         if packet.topic_alias > (properties.topic_alias_maximum or 0):
             raise MqttError("the topic alias is over the server's maximum", reasons.TOPIC_ALIAS_INVALID)
         most = properties.maximum_packet_size

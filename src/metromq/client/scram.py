@@ -77,7 +77,7 @@ def saslprep(text: str) -> str:
     )
     prepared = unicodedata.normalize("NFKC", mapped)
     if any(table(sign) for sign in prepared for table in _PROHIBITED):
-        raise UsageError("the text has signs that a SCRAM name or password must not have (RFC 4013)")
+        raise UsageError("the text has characters that a SCRAM name or password must not have (RFC 4013)")
     if any(map(stringprep.in_table_d1, prepared)) and (
         any(map(stringprep.in_table_d2, prepared))
         or not (stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1]))

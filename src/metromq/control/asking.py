@@ -1,4 +1,4 @@
-"""Asks brokers over their HTTP doors, and puts the answers together as the status of a city."""
+"""Asks brokers over HTTP, and puts the answers together as the status of a city."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ PATIENCE_S = 3.0
 
 
 class NoAnswer(MetroError):
-    """A broker's HTTP door does not answer, or not with what was asked for."""
+    """A broker's HTTP listener does not answer, or not with what was asked for."""
 
 
 async def get(address: str, path: str, query: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S) -> bytes:
@@ -34,7 +34,7 @@ async def get(address: str, path: str, query: Mapping[str, str] | None = None, t
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        raise NoAnswer(f"{address} does not answer: {str(error) or 'nothing came in time'}") from error
+        raise NoAnswer(f"{address} does not answer: {str(error) or 'timed out'}") from error
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     if len(words) < 2 or words[1] != b"200":
@@ -47,9 +47,9 @@ async def get_json(address: str, path: str, query: Mapping[str, str] | None = No
     try:
         answer = json.loads(body)
     except ValueError:
-        raise NoAnswer(f"{address}{path} answers with something else than JSON") from None
+        raise NoAnswer(f"the answer of {address}{path} is not JSON") from None
     if not isinstance(answer, dict):
-        raise NoAnswer(f"{address}{path} answers with something else than an object")
+        raise NoAnswer(f"the answer of {address}{path} is not a JSON object")
     return answer
 
 
@@ -71,7 +71,7 @@ async def ask_city(city: City, data: Path) -> CityStatus:
     answers = await asyncio.gather(*(_ask(city.broker(name), places[name]) for name in city.names))
     heard = {name for answer in answers for name in answer.alive}
     brokers = tuple(
-        dataclasses.replace(answer, state=UNREACHABLE, problem="its peers hear it, but it does not answer here")
+        dataclasses.replace(answer, state=UNREACHABLE, problem="its peers hear from it, but it does not answer here")
         if answer.state == DOWN and not answer.pid and answer.name in heard and places[answer.name] is None
         else answer
         for answer in answers

@@ -1,4 +1,4 @@
-"""The way of a message or a subscription through a city: asks the running brokers, or works it out from the file."""
+"""Traces a message or a subscription through a city: asks the running brokers, or works it out from the file."""
 
 import time
 from collections import deque

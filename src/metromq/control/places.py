@@ -47,7 +47,7 @@ def city_named(text: str, environ: Mapping[str, str]) -> City:
     if text in PRESETS and not Path(text).is_file():
         return load_preset(text)
     if not Path(text).is_file():
-        raise UsageError(f"there is no file {text}, and the presets are {', '.join(PRESETS)}")
+        raise UsageError(f"there is no file {text} and no such preset; the presets are {', '.join(PRESETS)}")
     return load_city(Path(text), {name: value for name, value in environ.items() if name.startswith(PREFIX)})
 
 
@@ -56,7 +56,9 @@ def city_running(text: str | None, data: Path, environ: Mapping[str, str]) -> Ci
     chosen = data / CITY_FILE
     if text is None:
         if not chosen.is_file():
-            raise UsageError(f"no city has been started in {data}: name its file, or its directory with --data")
+            raise UsageError(
+                f"no city has been started in {data}: name the city's file, or its data directory with --data"
+            )
         return load_city(chosen)
     city = city_named(text, environ)
     return with_chosen_ports(city, load_city(chosen).by_name) if chosen.is_file() else city
@@ -99,7 +101,7 @@ def _held(stack: ExitStack, name: str, address: str) -> str:
     try:
         held = stack.enter_context(hold_port(host))
     except OSError as error:
-        raise ConfigError(f"broker {name}", f"cannot use {host}: {error.strerror}") from error
+        raise ConfigError(f"broker {name}", f"cannot listen on {host}: {error.strerror}") from error
     return f"{f'[{host}]' if ':' in host else host}:{held.getsockname()[1]}"
 
 
@@ -186,8 +188,8 @@ def only_one(data: Path) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise UsageError(
-                f"a city runs in {data} already (process {file.read().strip() or 'unknown'}): "
-                "stop it first, or choose another directory with --data"
+                f"a city is already running in {data} (process {file.read().strip() or 'unknown'}): "
+                "stop it first, or choose another data directory with --data"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))

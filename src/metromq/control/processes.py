@@ -57,7 +57,7 @@ class Keeper:
         """Until it is ready for the first time; raises StartFailed."""
         await self._spawn()
         if not await self._wait_ready():
-            raise StartFailed(f"{self.program.name} does not start.\n{self._log_tail()}")
+            raise StartFailed(f"{self.program.name} did not start.\n{self._log_tail()}")
         self.state = UP
         self._task = asyncio.create_task(self._keep())
 
@@ -100,7 +100,7 @@ class Keeper:
             self.pid, self.state = 0, WAITING
             if time.monotonic() - born >= STEADY_S:
                 delay_s = FIRST_DELAY_S
-            self._tell(f"{name} {_end(code)}; starting it again in {delay_s:g} s")
+            self._tell(f"{name} {_end(code)}; restarting it in {delay_s:g} s")
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, LAST_DELAY_S)
             await self._spawn()
@@ -127,7 +127,7 @@ class Keeper:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await process.wait()
         except TimeoutError:
-            self._tell(f"{self.program.name} does not stop; killing it")
+            self._tell(f"{self.program.name} did not stop; killing it")
             self._signal(signal.SIGKILL)
             await process.wait()
         self.pid, self.state = 0, STOPPED
@@ -177,8 +177,8 @@ class Supervisor:
 
 def _end(code: int) -> str:
     if code >= 0:
-        return f"ended with status {code}"
+        return f"exited with status {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was killed by signal {-code}"

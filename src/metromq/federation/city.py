@@ -101,13 +101,13 @@ class LinkSecurity:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.secret is not None and self.secret_file is not None:
-            yield "secret", "is also given as secret_file; keep one of them"
+            yield "secret", "is also given as secret_file; keep only one of them"
         if self.secret is not None and len(self.secret.encode()) < 16:
-            yield "secret", "must be at least 16 bytes, or it could be guessed from one overheard proof"
+            yield "secret", "must be at least 16 bytes, or it could be guessed from a single intercepted handshake"
         given = [name for name in ("ca_file", "cert_file", "key_file") if getattr(self, name) is not None]
         for name in ("ca_file", "cert_file", "key_file"):
             if given and name not in given:
-                yield name, f"is needed beside {given[0]} for mutual TLS"
+                yield name, f"is missing: mutual TLS needs it as well as {given[0]}"
         if not given and self.secret is None and self.secret_file is None:
             yield "secret", "is missing: peers need a secret, a secret_file, or ca_file, cert_file and key_file"
 
@@ -179,7 +179,7 @@ class City:
     transport: Transport = "unicast"
     coordination: Coordination = "embedded"
     placement: Placement = "optimal"
-    # The broker in the middle; only routing = "central" has one.
+    # The central broker; only routing = "central" has one.
     central: str = ""
     square: Square = field(default_factory=Square)
     areas: Areas = field(default_factory=Areas)
@@ -190,9 +190,9 @@ class City:
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from self._name_problems()
         if self.routing == "central" and self.central not in {broker.name for broker in self.brokers}:
-            yield "central", f'must name the broker in the middle, not "{self.central}"'
+            yield "central", f'must be the name of the central broker, not "{self.central}"'
         if self.routing != "central" and self.central:
-            yield "central", f"has no meaning with routing = {self.routing}"
+            yield "central", f'is only for routing = "central", and this city has routing = "{self.routing}"'
         if self.routing == "geographic":
             yield from self._area_problems()
 
@@ -203,9 +203,9 @@ class City:
         names: set[str] = set()
         for number, broker in enumerate(self.brokers):
             if broker.name in names:
-                yield f"brokers[{number}].name", f'"{broker.name}" is taken by another broker'
+                yield f"brokers[{number}].name", f'"{broker.name}" is the name of another broker'
             if broker.site and broker.site not in sites:
-                yield f"brokers[{number}].site", f'"{broker.site}" is none of the sites'
+                yield f"brokers[{number}].site", f'"{broker.site}" is not one of the sites'
             names.add(broker.name)
         yield from self._address_problems()
 
@@ -213,13 +213,13 @@ class City:
         addresses: set[str] = set()
         for number, broker in enumerate(self.brokers):
             if self.links.certified and not broker.link_listen:
-                yield f"brokers[{number}].link_listen", "is needed: with certificates peers enter through a door of TLS"
+                yield f"brokers[{number}].link_listen", "is missing: with certificates, peers need a TLS listener"
             if broker.link_listen and not self.links.certified:
-                yield f"brokers[{number}].link_listen", "has no meaning without certificates in [links]"
+                yield f"brokers[{number}].link_listen", "needs certificates in [links]"
             for name in ("listen", "link_listen"):
                 address = getattr(broker, name)
                 if address and not address.endswith(":0") and address in addresses:
-                    yield f"brokers[{number}].{name}", f"{address} is taken by another broker"
+                    yield f"brokers[{number}].{name}", f"{address} is used by another broker"
                 addresses.add(address)
 
     def _area_problems(self) -> Iterator[tuple[str, str]]:
@@ -233,11 +233,11 @@ class City:
                     continue
                 for area in areas_within(prefix, self.areas.l_b):
                     if area in taken:
-                        yield f"brokers[{number}].area", f"{area} is already home of {taken[area]}"
+                        yield f"brokers[{number}].area", f"{taken[area]} is already the home broker of area {area}"
                     taken[area] = broker.name
         missing = [area for area in all_areas(self.areas.l_b) if area not in taken]
         if missing:
-            yield "brokers", f"no broker is at home in area {', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
+            yield "brokers", f"no home broker for area {', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ def load_preset(name: str) -> City:
 
 def preset_file(name: str) -> resources.abc.Traversable:
     if name not in PRESETS:
-        raise UsageError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}")
     return resources.files("metromq.presets").joinpath(f"{name}.toml")
 
 

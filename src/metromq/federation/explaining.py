@@ -77,12 +77,12 @@ def _why(node: Node, topic: str, stage: int) -> str:
         return "distributes every message"
     if stage == OWNER:
         return f"is responsible for area {area}"
-    return f"is at home in area {area}"
+    return f"is the home broker of area {area}"
 
 
 def _why_told(node: Node, topic_filter: str, peer: str) -> str:
     if not node.table.homes:
-        return "must know every subscription" if peer != node.city.central else "is the broker in the middle"
+        return "every broker knows every subscription" if peer != node.city.central else "it is the central broker"
     table = node.table
     touched = areas_touched(plain_filter(topic_filter), node.city.areas.l_b)
     areas = [area for area in touched if peer in (table.owner(area), table.home(area))]

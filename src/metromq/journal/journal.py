@@ -103,7 +103,7 @@ class Journal:
         except OSError as error:
             raise JournalError(
                 f"{error.filename or directory}: cannot open the journal: {error.strerror}; "
-                "check that the data directory can be written and has room"
+                "check that the data directory is writable and the disk has room"
             ) from error
 
     # Writing
@@ -314,7 +314,7 @@ class Journal:
         if offset < self._flushed_offset:
             return self._shelf.read(offset)
         if offset >= self.next_offset:
-            raise JournalError(f"{self.directory}: offset {offset} was not written yet, next is {self.next_offset}")
+            raise JournalError(f"{self.directory}: offset {offset} is not written yet; the next is {self.next_offset}")
         return self._buffered_messages[offset - self._flushed_offset]
 
     def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
@@ -410,7 +410,7 @@ def _lock(directory: Path) -> int:
         holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
         raise JournalError(
-            f"{directory} is in use by the process {holder or '(unknown)'}; stop it or choose another data directory"
+            f"{directory} is in use by process {holder or '(unknown)'}; stop it or choose another data directory"
         ) from error
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

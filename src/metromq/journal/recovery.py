@@ -290,4 +290,4 @@ def _set_aside(path: Path) -> None:
             continue
         path.unlink()
         return
-    raise JournalError(f"{path} was damaged and set aside a thousand times; clear its copies away")
+    raise JournalError(f"{path} was damaged and set aside a thousand times; remove the old copies")

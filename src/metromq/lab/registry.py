@@ -22,20 +22,20 @@ EXPERIMENTS: dict[str, str] = {
 TITLES: dict[str, str] = {
     "delegation/fig17": "power against the number of topics",
     "delegation/fig18": "network traffic against the number of topics",
-    "delegation/fig19": "power saved against random, by topic utilisation",
+    "delegation/fig19": "power saved over random placement, by topic utilisation",
     "delegation/fig20": "power against the number of services",
     "delegation/fig21": "failed placements by workload ratio",
-    "delegation/fig22": "power saved against random, by workload ratio",
-    "delegation/sweep": "what the paper's open parameters can and cannot give in Figs. 19, 21 and 22",
+    "delegation/fig22": "power saved over random placement, by workload ratio",
+    "delegation/sweep": "what the paper's unstated parameters can and cannot explain in Figs. 19, 21 and 22",
     "geographic/fig5": "messages per second of three broker networks",
-    "geographic/fig6": "messages per second by subscription interval",
+    "geographic/fig6": "messages per second against the subscription interval",
 }
 
 
 def run_experiment(name: str, options: RunOptions) -> Report:
     """Runs one experiment of the table and stamps the report with the time it took."""
     if name not in EXPERIMENTS:
-        raise UsageError(f"no experiment is called {name!r}; `metromq lab list` shows their names")
+        raise UsageError(f"there is no experiment {name!r}; `metromq lab list` shows them all")
     module = importlib.import_module(EXPERIMENTS[name])
     started = time.perf_counter()
     report: Report = module.run(name, options)

@@ -81,7 +81,7 @@ def show(report: Report, console: Console) -> None:
     """Prints the curves side by side, then the published numbers beside ours, then the notes."""
     console.print(_curves(report))
     if report.published:
-        rows = Table(title="published beside ours", title_justify="left")
+        rows = Table(title="compared with the paper", title_justify="left")
         for column in ("what", "published", "ours", "ratio", "verdict"):
             rows.add_column(column, justify="left" if column in ("what", "verdict") else "right")
         for row in report.published:

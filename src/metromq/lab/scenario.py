@@ -89,7 +89,7 @@ def _parse_line(statement: str, number: int, name: str) -> Step:
         if match:
             words = {key: value for key, value in match.groupdict().items() if value is not None}
             return Step(number, statement, verb, words)
-    raise UsageError(f"{name}, line {number}: {statement!r} is no statement of a story")
+    raise UsageError(f"{name}, line {number}: {statement!r} is not a statement of a story")
 
 
 def read_scenario(path: Path) -> tuple[Step, ...]:

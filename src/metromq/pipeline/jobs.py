@@ -70,7 +70,7 @@ def run(
             query.stop()
             keeper.finish()
         if options.once and options.refresh_seconds:
-            say("bringing the statistics up to date")
+            say("refreshing the statistics")
             refresh(spark, Lake(lake.root))
 
 
@@ -91,7 +91,7 @@ class _Gate:
     def take(self, names: DataFrame, batch: int) -> None:
         with self._lock:
             if self._closed:
-                raise MetroError("the stream is being stopped; the next run takes this batch")
+                raise MetroError("the stream is stopping; the next run loads this batch")
             self._ingest.take(names, batch)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ def lake_lock(lake: Lake, java: int) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise UsageError(
-                f"another `metromq pipeline run` works on {lake.root} ({file.read().strip()}); stop it first"
+                f"another `metromq pipeline run` is working on {lake.root} ({file.read().strip()}); stop it first"
             ) from None
         file.seek(0)
         _await_end(file.read(), java)
@@ -181,7 +181,9 @@ def _await_end(note: str, own: int) -> None:
     deadline = time.monotonic() + ORPHAN_SECONDS
     while left["java"] != own and _started(left["java"]) == left["java_started"]:
         if time.monotonic() > deadline:
-            raise UsageError(f"the Java process {left['java']} of a killed run still lives; end it, then start again")
+            raise UsageError(
+                f"the Java process {left['java']} of a killed run is still running; stop it, then start again"
+            )
         time.sleep(0.05)
 
 

@@ -133,7 +133,7 @@ class Lake:
         spec = TABLES[name]
         live = {file.path for file in self.files(name)} if remove else set()
         if not all(file.path in live for file in remove):
-            raise LakeConflict(f"{self.path(name)} was changed by someone else meanwhile; try again")
+            raise LakeConflict(f"{self.path(name)} was changed by someone else in the meantime; try again")
         table = self.open(name) if not remove else self._tables[name]  # removals are judged by the version just seen
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]

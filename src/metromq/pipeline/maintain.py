@@ -229,6 +229,6 @@ def lake_or_usage_error(path: Path) -> Lake:
     """A lake that must be there already."""
     if not path.is_dir():
         raise UsageError(
-            f"{path} is no lake: there is no such directory; `metromq pipeline run --lake {path}` makes one"
+            f"there is no lake at {path}: no such directory; `metromq pipeline run --lake {path}` creates one"
         )
     return Lake(path)

@@ -83,4 +83,4 @@ async def _publish_row(client: Client, qos: int, row: dict[str, Any]) -> None:
     try:
         await client.publish(row["topic"], data, qos=row.get("qos") or qos, retain=bool(row.get("retain")))
     except MqttError as error:
-        raise UsageError(f"the broker did not take a message on {row['topic']}: {error}") from error
+        raise UsageError(f"the broker did not accept a message to {row['topic']}: {error}") from error

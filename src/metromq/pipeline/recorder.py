@@ -140,7 +140,7 @@ def recorder_lock(data: Path, stop: threading.Event) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if stop.wait(0.1):
-                    raise UsageError(f"another recorder follows {data}") from None
+                    raise UsageError(f"another recorder is already following {data}") from None
         yield
 
 

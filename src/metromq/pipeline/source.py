@@ -192,7 +192,7 @@ def read_slice(partition: InputPartition) -> Iterator[Any]:
                 records = reader.read(position, min(_CHUNK_ROWS, partition.end - position), _CHUNK_BYTES)
             except OffsetsGone as gone:
                 if partition.fail_on_loss and not gone.unused:
-                    raise UsageError(f"{gone}; option failOnDataLoss=false goes on without them") from gone
+                    raise UsageError(f"{gone}; set failOnDataLoss=false to continue without them") from gone
                 position = gone.first
                 continue
             if not records:

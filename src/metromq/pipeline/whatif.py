@@ -78,12 +78,12 @@ def what_if(
     """Count a recorded day, the newest unless said otherwise."""
     unknown = [choice for choice in choices if choice not in CHOICES]
     if unknown:
-        raise UsageError(f"unknown choice {', '.join(unknown)}; there are {', '.join(CHOICES)}")
+        raise UsageError(f"unknown choice {', '.join(unknown)}; the choices are {', '.join(CHOICES)}")
     files = lake.files("traffic") if lake.exists("traffic") else []
     chosen = day or max((file.partition["day"] for file in files), default=None)
     files = [file for file in files if file.partition["day"] == chosen]
     if not files:
-        raise UsageError(f"{lake.root} holds no traffic of {chosen or 'any day'}; run `metromq pipeline run` first")
+        raise UsageError(f"{lake.root} has no traffic for {chosen or 'any day'}; run `metromq pipeline run` first")
     traffic = lake.read(spark, "traffic", files)
     tasks = max(2, -(-sum(file.rows for file in files) // _ROWS_PER_TASK))
     return count(traffic, choices, places(traffic, city), tasks)

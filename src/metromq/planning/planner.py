@@ -45,7 +45,7 @@ def make_placement(
     if method == "optimal-paper":
         _check_size(method, paper_columns(arrays))
         return optimal_paper(arrays, limits, clock)
-    raise UsageError(f"method {method!r} is unknown; there are {', '.join(METHODS)}")
+    raise UsageError(f"unknown method {method!r}; the methods are {', '.join(METHODS)}")
 
 
 def _check_size(method: str, columns: int) -> None:

@@ -90,9 +90,9 @@ def _guess(topic: Topic, services: int) -> TopicStatistics:
 def choose(problem: Problem, policy: Policy, budget_workload: float, seen: Mapping[str, TopicStatistics]) -> Choice:
     """Takes the wanted topics by worth per workload while the budget lasts; ties by name, so that runs agree."""
     if policy not in POLICIES:
-        raise UsageError(f"policy {policy!r} is unknown; there are {', '.join(POLICIES)}")
+        raise UsageError(f"unknown policy {policy!r}; the policies are {', '.join(POLICIES)}")
     if not budget_workload >= 0:
-        raise UsageError(f"the budget must be 0 or more workload, not {budget_workload}")
+        raise UsageError(f"the budget must be a workload of 0 or more, not {budget_workload}")
     need = topic_workloads(problem)
     wanted = [topic.name for topic in problem.topics if wants(policy, seen[topic.name])]
     traffic = {name: need[name] / (problem.broker_workload_per_mbps or 1.0) for name in need}

@@ -109,7 +109,7 @@ def _hops(document: Raw, names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     if ("hops" in document) == ("links" in document):
         both = "hops" in document
         raise ConfigError(
-            "hops", "is also given as links; keep one of them" if both else "either hops or links must be given"
+            "hops", "is also given as links; keep only one of them" if both else "either hops or links must be given"
         )
     if "links" in document:
         return hops_of_links(document["links"], names)
@@ -194,7 +194,7 @@ def _named(document: Raw, field: str, read: Callable[[Raw, str], T]) -> tuple[T,
         table = _table(entry, where)
         name = _name(table, where)
         if name in first:
-            raise ConfigError(f"{where}.name", f"{name!r} is the name of {field}[{first[name]}] already")
+            raise ConfigError(f"{where}.name", f"{name!r} is already the name of {field}[{first[name]}]")
         first[name] = number
         found.append(read(table, where))
     return tuple(found)
@@ -215,13 +215,13 @@ def _member(name: object, names: Sequence[str], where: str, kind: str) -> None:
 
 def _nearest(name: object, names: Sequence[str] | set[str]) -> str:
     listed = sorted(names)
-    return f"; there are {', '.join(listed[:8])}{' ...' if len(listed) > 8 else ''}" if listed else ""
+    return f"; use one of {', '.join(listed[:8])}{' ...' if len(listed) > 8 else ''}" if listed else ""
 
 
 def _name(entry: Raw, where: str) -> str:
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{where}.name", "is missing" if name is None else f"must be a text, not {_shown(name)}")
+        raise ConfigError(f"{where}.name", "is missing" if name is None else f"must be text, not {_shown(name)}")
     return name
 
 
@@ -256,7 +256,9 @@ def _table(raw: object, where: str) -> Raw:
 def _known(entry: Raw, fields: Sequence[str], where: str) -> None:
     for name in entry:
         if name not in fields:
-            raise ConfigError(f"{where}.{name}" if where else name, f"unknown field; there are {', '.join(fields)}")
+            raise ConfigError(
+                f"{where}.{name}" if where else name, f"unknown field; the fields are {', '.join(fields)}"
+            )
 
 
 def _shown(value: object) -> str:

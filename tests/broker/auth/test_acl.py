@@ -85,10 +85,10 @@ def test_every_wrong_line_is_told() -> None:
     said = str(raised.value)
     assert said.startswith("/etc/acl: line 1: topic or pattern without a filter; line 2: user without a name")
     for part in (
-        "line 3: 'bogus' is none of user, topic, pattern",
-        "line 4: the access 'foo' is none of read, write, readwrite, deny",
-        "line 5: 'a/#/b' is no topic filter",
-        "line 6: 'a+' is no topic filter",
+        "line 3: 'bogus' is not one of user, topic, pattern",
+        "line 4: the access 'foo' is not one of read, write, readwrite, deny",
+        "line 5: 'a/#/b' is not a topic filter",
+        "line 6: 'a+' is not a topic filter",
         "line 8: ",
         "line 9: ",
     ):

@@ -40,7 +40,7 @@ def test_wrong_password_and_unknown_user_fail_alike(user: str, password: str) ->
     side = server(user="pencil")
     challenge, answer = side.first(client.start(), "def")
     assert answer.endswith(b",i=4096")
-    with pytest.raises(ScramError, match="the proof does not fit"):
+    with pytest.raises(ScramError, match="the proof is wrong"):
         side.final(challenge, client.answer(answer))
 
 

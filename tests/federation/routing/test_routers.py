@@ -156,6 +156,6 @@ def test_explanations_name_the_way() -> None:
     assert "belongs to area 1/2" in text
     assert "(owner)" in text
     assert "no area" in "\n".join(network["b32"].explain("kitchen/light"))
-    assert "touches 4 of 16 areas" in "\n".join(network["b32"].explain("1/+/2/#"))
+    assert "covers topics in 4 of 16 areas" in "\n".join(network["b32"].explain("1/+/2/#"))
     for routing in ROUTERS:
         assert nodes(routing)["b32"].explain("a/b")

@@ -188,7 +188,7 @@ def parse_acl(text: str, file: str) -> Acl:
             elif keyword == "pattern":
                 patterns.append(_parse_rule(rest))
             else:
-                raise ValueError(f"{keyword!r} is none of user, topic, pattern")
+                raise ValueError(f"{keyword!r} is not one of user, topic, pattern")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
     if problems:
@@ -213,10 +213,12 @@ def _parse_rule(rest: str) -> Rule:
     # A single word is the filter even when it is called "read"; a filter with spaces needs the access word.
     access, topic_filter = (first, second.strip()) if second.strip() else ("readwrite", first)
     if access not in ACCESS:
-        raise ValueError(f"the access {access!r} is none of {', '.join(ACCESS)}")
+        raise ValueError(f"the access {access!r} is not one of {', '.join(ACCESS)}")
     levels = topic_filter.split("/")
     if any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]:
-        raise ValueError(f"{topic_filter!r} is no topic filter: + and # stand alone in their level, # at the end")
+        raise ValueError(
+            f"{topic_filter!r} is not a topic filter: + and # must each be a whole level, and # the last one"
+        )
     return Rule(ACCESS[access], topic_filter)
 
 

@@ -108,7 +108,7 @@ def parse_passwords(text: str, file: str) -> PasswordFile:
         if username is None:
             problems.append(f"line {number}: no colon between username and password")
         elif username in users:
-            problems.append(f"line {number}: user {username} was there before")
+            problems.append(f"line {number}: user {username} is already in the file")
         else:
             try:
                 users[username] = parse_hash(stored)
@@ -133,7 +133,7 @@ def parse_hash(stored: str) -> StoredHash:
     parts = stored.split("$")
     if len(parts) == 5 and parts[:2] == ["", "7"]:
         if not (parts[2].isascii() and parts[2].isdigit() and 0 < int(parts[2]) <= MOST_ITERATIONS):
-            raise ValueError(f"the iterations {parts[2]!r} are no number from 1 to {MOST_ITERATIONS}")
+            raise ValueError(f"the iterations must be a number from 1 to {MOST_ITERATIONS}, not {parts[2]!r}")
         return _parse_salt(int(parts[2]), parts[3], parts[4])
     if len(parts) == 4 and parts[:2] == ["", "6"]:
         return _parse_salt(0, parts[2], parts[3])
@@ -141,7 +141,7 @@ def parse_hash(stored: str) -> StoredHash:
         return _parse_argon2(stored)
     if stored.startswith("$"):
         raise ValueError(
-            "the hash is none of $7$iterations$salt$hash, $6$salt$hash and $argon2id$...; set the password again"
+            "the hash is not $7$iterations$salt$hash, $6$salt$hash or $argon2id$...; set the password again"
         )
     raise ValueError("the password is not hashed; convert the file with metromq passwd -U FILE")
 
@@ -158,9 +158,9 @@ def _parse_argon2(stored: str) -> Argon2Hash:
         if found.salt_len < 8 or found.hash_len < 16:
             raise argon2.exceptions.InvalidHashError
     except argon2.exceptions.InvalidHashError:
-        raise ValueError("the argon2 hash is not whole; set the password again") from None
+        raise ValueError("the argon2 hash is incomplete; set the password again") from None
     if found.type is not argon2.Type.ID:
-        raise ValueError("of the argon2 hashes only argon2id is known here; set the password again")
+        raise ValueError("only the argon2id kind of argon2 hash is supported; set the password again")
     if found.memory_cost > MOST_MEMORY_KIB:
         raise ValueError(f"the argon2 hash asks for more than {MOST_MEMORY_KIB} KiB of memory for every check")
     return Argon2Hash(stored, found.memory_cost, found.time_cost)
@@ -191,7 +191,7 @@ def read_text(file: Path) -> str:
 def check_username(username: str) -> None:
     """Raises UsageError for a name that a password file cannot hold."""
     if not username or ":" in username or not username.isprintable() or username != username.strip():
-        raise UsageError(f"the username {username!r} must be printable text without ':' or spaces around it")
+        raise UsageError(f"the username {username!r} must be printable text without ':' or leading or trailing spaces")
     if username.startswith("#"):
         raise UsageError(f"the username {username!r} would be a comment: it must not start with '#'")
     if len(username.encode()) > 65535:

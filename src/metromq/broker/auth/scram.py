@@ -117,7 +117,7 @@ class ScramServer:
         key = shared.xor(given, shared.signature(keys.stored_key, auth_message))
         fits = hmac.compare_digest(hashlib.sha256(key).digest(), keys.stored_key)
         if not fits or not challenge.known:
-            raise ScramError("the proof does not fit")
+            raise ScramError("the proof is wrong")
         return f"v={encode64(shared.signature(keys.server_key, auth_message))}".encode()
 
 
@@ -130,7 +130,7 @@ def parse_scram(text: str, file: str, secret: bytes) -> ScramStore:
             if username is None:
                 raise ValueError("no colon between username and keys")
             if username in users:
-                raise ValueError(f"user {username} was there before")
+                raise ValueError(f"user {username} is already in the file")
             users[username] = parse_keys(stored)
         except (ValueError, ScramError) as error:
             problems.append(f"line {number}: {error}")
@@ -146,7 +146,9 @@ def parse_keys(stored: str) -> ScramKeys:
     iterations, salt = parts[1].split(":", 1)
     stored_key, server_key = parts[2].split(":", 1)
     if not (iterations.isascii() and iterations.isdigit() and LEAST_ITERATIONS <= int(iterations) <= MOST_ITERATIONS):
-        raise ValueError(f"the iterations {iterations!r} are no number from {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
+        raise ValueError(
+            f"the iterations must be a number from {LEAST_ITERATIONS} to {MOST_ITERATIONS}, not {iterations!r}"
+        )
     keys = ScramKeys(int(iterations), decode64(salt), decode64(stored_key), decode64(server_key))
     if not keys.salt or len(keys.stored_key) != KEY_BYTES or len(keys.server_key) != KEY_BYTES:
         raise ValueError(f"the keys are not {KEY_BYTES} bytes each")

@@ -1,4 +1,4 @@
-"""Central: every message visits one broker in the middle, which serves all others."""
+"""Central: every message visits the central broker, which serves all others."""
 
 from metromq.federation.routing.router import STAY, Audience, Decision, Router, stays_here
 from metromq.federation.stages import FINAL, OWNER
@@ -17,8 +17,8 @@ class CentralRouter(Router):
 
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         return (
-            f"{self.city.central} is the broker in the middle: every publication goes there,",
-            f"every subscription is known there, and {self.city.central} serves the brokers that want the message.",
+            f"{self.city.central} is the central broker: it gets every message and knows every subscription.",
+            f"{self.city.central} sends the message on to the brokers that want it.",
         )
 
     def serves(self, topic: str) -> bool:

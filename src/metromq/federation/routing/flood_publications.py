@@ -17,6 +17,6 @@ class FloodPublicationsRouter(Router):
 
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         return (
-            "Every publication goes from its broker to every other broker, wanted or not.",
-            "Subscriptions are known only where they are made.",
+            "Every message goes from the publisher's broker to every other broker, wanted or not.",
+            "A subscription is known only to the subscriber's broker; a shared one is announced to every broker.",
         )

@@ -16,5 +16,5 @@ class FloodSubscriptionsRouter(Router):
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         return (
             "Every subscription is announced to every other broker.",
-            "A publication goes from its broker straight to the brokers that want it.",
+            "A message goes from the publisher's broker straight to the brokers that want it.",
         )

@@ -47,25 +47,25 @@ class GeographicRouter(Router):
         area = area_of(topic_or_filter, self.city.areas.l_b)
         if area is None:
             return (
-                f"{topic_or_filter} starts with no digit, so it has no area: it is routed by interest.",
-                "Its subscriptions are announced to every broker, and it goes straight to the brokers that want it.",
+                f"{topic_or_filter} does not start with a digit, so it has no area and is routed by interest:",
+                "its subscriptions are announced to every broker, and it goes straight to the brokers that want it.",
             )
         owner, home = self.table.owner(area), self.table.home(area)
         lines = [f"{topic_or_filter} belongs to area {area}; {owner} is responsible (epoch {self.table.epoch(area)})."]
         if owner != home:
-            lines.append(f"{owner} stands in for {home}, which is at home there and gets every message handed over.")
+            lines.append(f"{owner} has taken over from {home}, the home broker, and hands every message over to it.")
         if owner == self.name:
-            lines.append(f"{owner} serves the brokers that subscribed there by proxy.")
+            lines.append(f"{owner} sends the message on to the brokers that subscribed at {owner} for their clients.")
         else:
-            lines.append(f"{self.name} publishes and subscribes at {owner} by proxy.")
+            lines.append(f"{self.name} publishes and subscribes at {owner} for its clients.")
         return tuple(lines)
 
     def _explain_filter(self, topic_filter: str) -> tuple[str, ...]:
         areas = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
-        lines = [f"{topic_filter} touches {len(areas)} of {len(self.table.homes)} areas."]
+        lines = [f"{topic_filter} covers topics in {len(areas)} of {len(self.table.homes)} areas."]
         lines += [f"area {area}: subscribed at {self.table.owner(area)}" for area in areas]
         if reaches_beyond_areas(plain_filter(topic_filter)):
-            lines.append("It can match topics without an area too, so it is announced to every broker.")
+            lines.append("It can also match topics without an area, so it is announced to every broker.")
         return tuple(lines)
 
     def serves(self, topic: str) -> bool:

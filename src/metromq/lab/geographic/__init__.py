@@ -26,7 +26,7 @@ def run(figure: str, options: RunOptions) -> Report:
         return _figure5(options)
     if figure == "geographic/fig6":
         return _figure6(options)
-    raise UsageError(f"{figure} is no figure of the geographic paper; there are geographic/fig5 and geographic/fig6")
+    raise UsageError(f"{figure} is not an experiment of the geographic paper; try geographic/fig5 or geographic/fig6")
 
 
 def _figure5(options: RunOptions) -> Report:
@@ -50,7 +50,7 @@ def _figure5(options: RunOptions) -> Report:
         series=series,
         published=rows,
         x_label="part",
-        y_label="messages per broker and second",
+        y_label="messages per second per broker",
         notes=(
             *NOTES,
             "Parts: 1 publications in, 2 subscriptions in, 3 publications out, 4 subscriptions out, 5 total.",
@@ -91,6 +91,6 @@ def _figure6(options: RunOptions) -> Report:
         series=series,
         published=rows,
         x_label="seconds between a subscriber's changes",
-        y_label="messages per broker and second",
+        y_label="messages per second per broker",
         notes=NOTES,
     )
