@@ -194,8 +194,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         assert city.end(signal.SIGINT) == 0  # each recorder ships the rest
     source = start("-m", "tests.joints.source_rows", str(city.data), *SETTINGS)
     settings = [word for setting in SETTINGS for word in ("--conf", setting)]
-    words = ("-m", "metromq.cli.main", "pipeline", "run", "--once", "--refresh", "0", "--lake", str(lake), *settings)
-    finish(start(*words))
+    run = ("-m", "metromq.cli.main", "pipeline", "run", "--once", "--refresh", "0", "--lake", str(lake), *settings)
+    finish(start(*run))
     return Recorded(observer, {"lake": rows_of_the_lake(lake), "source": rows_of_the_source(finish(source))})
 
 
