@@ -74,7 +74,7 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
     origin[with_origin] += _ORIGIN_HEAD.itemsize
     _demand(origin <= ends, first_offset)
     payload = origin.copy()
-    payload[with_origin] += _gather(data, origin_head[with_origin], _ORIGIN_HEAD)["name"]
+    payload[with_origin] += _field(data, origin_head[with_origin], _ORIGIN_HEAD, "name")
     _demand(payload <= ends, first_offset)
     cuts = np.empty(len(starts) * _PARTS + 1, np.int64)
     cuts[-1] = ends[-1] if len(ends) else 0
@@ -90,9 +90,9 @@ def _skip_targets(data: Ints, position: Ints, left: Ints, ends: Ints, first_offs
     while len(todo):
         at = position[todo]
         _demand(at + _TARGET.itemsize <= ends[todo], first_offset, todo)
-        target = _gather(data, at, _TARGET)
-        at += _TARGET.itemsize + _IDENTIFIER.itemsize * target["identifiers"].astype(np.int64)
-        position[todo] = _skip_notes(data, at, target["flags"], ends[todo], first_offset, todo)
+        flags, identifiers = _field(data, at, _TARGET, "flags"), _field(data, at, _TARGET, "identifiers")
+        at += _TARGET.itemsize + _IDENTIFIER.itemsize * identifiers.astype(np.int64)
+        position[todo] = _skip_notes(data, at, flags, ends[todo], first_offset, todo)
         left[todo] -= 1
         todo = todo[left[todo] > 0]
     return position
@@ -103,14 +103,14 @@ def _skip_notes(data: Ints, position: Ints, flags: Ints, ends: Ints, first_offse
     noted = np.flatnonzero(flags & layout.NOTE)
     at = position[noted]
     _demand(at + _NOTE_LENGTH.itemsize <= ends[noted], first_offset, rows[noted])
-    position[noted] += _NOTE_LENGTH.itemsize + _gather(data, at, _NOTE_LENGTH)["bytes"].astype(np.int64)
+    position[noted] += _NOTE_LENGTH.itemsize + _field(data, at, _NOTE_LENGTH, "bytes").astype(np.int64)
     return position
 
 
 def _origin_offsets(data: Ints, head: Ints, origin_heads: Ints) -> Ints:
     offsets = np.full(len(head), -1, np.int64)
     rows = np.flatnonzero(head["flags"] & layout.ORIGIN)
-    offsets[rows] = _gather(data, origin_heads[rows], _ORIGIN_HEAD)["offset"]
+    offsets[rows] = _field(data, origin_heads[rows], _ORIGIN_HEAD, "offset")
     return offsets
 
 
@@ -119,6 +119,12 @@ def _gather(data: Ints, positions: Ints, dtype: Any) -> Ints:
     if not len(positions):
         return np.empty(0, dtype)
     return data[positions[:, None] + np.arange(dtype.itemsize)].view(dtype)[:, 0]
+
+
+def _field(data: Ints, positions: Ints, dtype: Any, name: str) -> Ints:
+    """One number of the struct at each position."""
+    kind, start = dtype.fields[name]
+    return data[positions + start] if kind == np.uint8 else _gather(data, positions + start, kind)
 
 
 def _kinds(flags: Ints) -> Any:
