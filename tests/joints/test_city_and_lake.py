@@ -103,6 +103,7 @@ class Recorded:
 
     observer: Observer
     rows: dict[str, list[Row]]
+    checked: list[dict[str, Any]]  # what `metromq pipeline check` says
 
 
 def publishers(stack: ExitStack, city: CityProcess) -> list[tuple[str, Paho]]:
@@ -196,7 +197,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     settings = [word for setting in SETTINGS for word in ("--conf", setting)]
     run = ("-m", "metromq.cli.main", "pipeline", "run", "--once", "--refresh", "0", "--lake", str(lake), *settings)
     finish(start(*run))
-    return Recorded(observer, {"lake": rows_of_the_lake(lake), "source": rows_of_the_source(finish(source))})
+    found = {"lake": rows_of_the_lake(lake), "source": rows_of_the_source(finish(source))}
+    checked = finish(start("-m", "metromq.cli.main", "pipeline", "check", "--json", "--lake", str(lake)))
+    return Recorded(observer, found, json.loads(checked))
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -257,3 +260,8 @@ def judge_second_hand(found: list[Row], first_hand: list[Row], observer: Observe
     assert missing == []
     assert {row.kind for row in second_hand} == {"link", "replay"}
     assert {row.qos for row in second_hand} == {0, 1, 2}
+
+
+def test_the_check_compares_every_row_with_the_journals(recorded: Recorded) -> None:
+    assert [item["broker"] for item in recorded.checked if item["whole"]] == list(HOMES)
+    assert sum(item["content"]["compared"] for item in recorded.checked) == len(recorded.rows["lake"])
