@@ -129,7 +129,7 @@ class SimBroker:
     def _commit(self, life: int) -> None:
         if self.hub is not None and life == self.disk.lives:
             self._committing = False
-            self.disk.write()
+            self.disk.sync()  # as with durability = "fsync": what is confirmed outlives a power cut
             self.hub.committed(self.hub.position)
 
     def _tick(self, life: int, rest_s: Callable[[], float], action: Callable[[], None]) -> None:
