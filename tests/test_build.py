@@ -67,6 +67,14 @@ def test_the_federation_knows_no_room_that_does_things() -> None:
         assert set(own) <= KNOWN_TO_FEDERATION, path
 
 
+def test_coordination_is_below_links_and_routing() -> None:
+    """Frames encode what coordination defines, and routers read it; never the other way round."""
+    for path in files_of("federation/coordination"):
+        above = [name for name in imports(path.read_text()) if name.startswith("metromq.federation.")]
+        allowed = ("metromq.federation.coordination", "metromq.federation.city")
+        assert all(name.startswith(allowed) for name in above), path
+
+
 def test_broker_and_lab_do_not_know_each_other() -> None:
     for room, other in (("broker", "metromq.lab"), ("lab", "metromq.broker")):
         for path in (ROOT / room).rglob("*.py"):

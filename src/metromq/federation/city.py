@@ -268,8 +268,8 @@ class City:
         return split_address(broker.link_listen if self.links.certified else broker.listen)
 
     def cluster_of(self, name: str) -> str:
-        """The first l_c digits of the broker's first area; brokers that share them watch each other."""
-        return self._clusters[name]
+        """The first l_c digits of the broker's first area; brokers that share them watch each other. Empty: none."""
+        return self._clusters.get(name, "")
 
     def place_of(self, name: str) -> tuple[float, float]:
         """Latitude and longitude: the broker's own, else its site's, else the middle of its area."""

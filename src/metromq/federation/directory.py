@@ -71,6 +71,10 @@ class Directory:
                 effects += self._tell(client, own, client in self._waiting)
         return effects
 
+    def member_left(self, peer: str) -> None:
+        """It has left the city for good, and the sessions that it held went with it."""
+        self._places = {client: at for client, at in self._places.items() if at[1] != peer}
+
     def reconnected(self, peer: str) -> list[Effect]:
         """What was told over the link before it broke may be lost: tell it again."""
         effects: list[Effect] = []

@@ -8,7 +8,7 @@ from typing import Any
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, NAMES, OWNER
-from metromq.protocol.topics.areas import area_of, areas_touched
+from metromq.protocol.topics.areas import areas_touched
 from metromq.protocol.topics.names import validate_filter, validate_topic
 
 
@@ -72,7 +72,7 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> Step:
 def _why(node: Node, topic: str, stage: int) -> str:
     if stage == FINAL:
         return "has subscribers" if node.interest.peers_for(topic) else "gets every message"
-    area = area_of(topic, node.city.areas.l_b) if node.table.homes else None
+    area = node.router.key(topic)
     if area is None:
         return "distributes every message"
     if stage == OWNER:
@@ -81,7 +81,7 @@ def _why(node: Node, topic: str, stage: int) -> str:
 
 
 def _why_told(node: Node, topic_filter: str, peer: str) -> str:
-    if not node.table.homes:
+    if not node.table.kind:
         return "must know every subscription" if peer != node.city.central else "is the broker in the middle"
     table = node.table
     touched = areas_touched(plain_filter(topic_filter), node.city.areas.l_b)

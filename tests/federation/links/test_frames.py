@@ -5,22 +5,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import MetroError, PeerViolation
+from metromq.federation.coordination.coordinator import Beat, Greeting
+from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import (
     Announcement,
-    Beat,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    Facts,
     Frame,
     Hello,
     Interest,
     InterestRequest,
     RetainedRequest,
     SessionState,
-    Table,
-    TableEntry,
     decode_frame,
     encode_frame,
 )
@@ -30,8 +30,8 @@ TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
 BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, NUMBER, NUMBER, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple)),
-    st.builds(Table, st.lists(st.builds(TableEntry, TEXT, TEXT, NUMBER), max_size=4).map(tuple)),
+    st.builds(Hello, NUMBER, NUMBER, st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple))),
+    st.builds(Facts, st.lists(st.builds(Fact, TEXT, TEXT, TEXT, NUMBER, TEXT), max_size=4).map(tuple)),
     st.builds(
         Interest,
         st.booleans(),
@@ -57,6 +57,11 @@ def test_frames_survive_the_wire(frame: Frame) -> None:
         decode_frame(data + b"\0")
     with pytest.raises(PeerViolation):
         decode_frame(data[:-1])
+
+
+def test_topic_tables_in_old_journals_are_areas() -> None:
+    old = bytes((2, 1)) + b"\x031/2" + b"\x03b13" + bytes((4,))
+    assert decode_frame(old) == Facts((Fact(AREA, "1/2", "b13", 4),))
 
 
 @given(st.binary(max_size=60))

@@ -19,8 +19,10 @@ from metromq.federation.city import City
 from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route
 from metromq.federation.effects import (
     Effect,
+    FactsLearnt,
     HandOver,
     Keep,
+    NeighboursChanged,
     Replay,
     Reroute,
     RoutesChanged,
@@ -29,7 +31,6 @@ from metromq.federation.effects import (
     SessionArrived,
     SessionFound,
     SessionTaken,
-    TableChanged,
 )
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
@@ -79,7 +80,8 @@ class CityHost(Federation):
             Send: self._send_frame,
             Keep: self._keep,
             RoutesChanged: self._routes_changed,
-            TableChanged: self._table_changed,
+            FactsLearnt: self._facts_learnt,
+            NeighboursChanged: lambda effect: None,  # nothing adds members or moves links at run time yet
             Reroute: self.history.reroute,
             HandOver: self.history.hand_over,
             Replay: self.history.replay,
@@ -101,7 +103,7 @@ class CityHost(Federation):
         for session in self.hub.sessions.values():
             if not session.client_id.startswith("$"):
                 self.node.directory.restored(session.client_id, session.detached_wall_us)
-        for peer in self.node.peers:
+        for peer in self.node.neighbours:
             link = Link(self, peer, self.hub.link_session(peer), secret, tls)
             self.links[peer] = link
             address = addresses.get(peer) or self.city.link_address(peer)
@@ -152,9 +154,9 @@ class CityHost(Federation):
     def _keep(self, effect: Keep) -> None:
         self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
-    def _table_changed(self, effect: TableChanged) -> None:
-        for entry in effect.entries:
-            logs.info("topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
+    def _facts_learnt(self, effect: FactsLearnt) -> None:
+        for fact in effect.facts:
+            logs.info("fact", kind=fact.kind, key=fact.key, owner=fact.owner, epoch=fact.epoch)
 
     def _routes_changed(self, effect: RoutesChanged) -> None:
         for topic_filter in effect.filters:

@@ -20,6 +20,3 @@ class CentralRouter(Router):
             f"{self.city.central} is the broker in the middle: every publication goes there,",
             f"every subscription is known there, and {self.city.central} serves the brokers that want the message.",
         )
-
-    def serves(self, topic: str) -> bool:
-        return self.name == self.city.central and not stays_here(topic)

@@ -6,6 +6,12 @@ sentence holds through takeover, split and return: every message of an area reac
 that wants it, and serves whoever was not served yet.
 """
 
+from collections.abc import Mapping
+from typing import final
+
+from metromq.federation.city import City
+from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.succession import Succession
 from metromq.federation.interest import plain_filter
 from metromq.federation.routing.router import STAY, Audience, Decision, Router, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
@@ -13,6 +19,9 @@ from metromq.protocol.topics.areas import area_of, areas_touched, reaches_beyond
 
 
 class GeographicRouter(Router):
+    def key(self, topic: str) -> str | None:
+        return area_of(topic, self.city.areas.l_b)
+
     def announce_to(self, topic_filter: str) -> frozenset[str]:
         topic_filter = plain_filter(topic_filter)
         if reaches_beyond_areas(topic_filter):
@@ -26,7 +35,7 @@ class GeographicRouter(Router):
     def decide(self, topic: str, stage: int) -> Decision:
         if stays_here(topic) or stage >= FINAL:
             return STAY
-        area = area_of(topic, self.city.areas.l_b)
+        area = self.key(topic)
         if area is None:
             return Decision(Audience.INTERESTED) if stage == CLIENT else STAY
         owner, home = self.table.owner(area), self.table.home(area)
@@ -44,7 +53,7 @@ class GeographicRouter(Router):
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         if "+" in topic_or_filter or "#" in topic_or_filter:
             return self._explain_filter(topic_or_filter)
-        area = area_of(topic_or_filter, self.city.areas.l_b)
+        area = self.key(topic_or_filter)
         if area is None:
             return (
                 f"{topic_or_filter} starts with no digit, so it has no area: it is routed by interest.",
@@ -62,12 +71,43 @@ class GeographicRouter(Router):
 
     def _explain_filter(self, topic_filter: str) -> tuple[str, ...]:
         areas = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
-        lines = [f"{topic_filter} touches {len(areas)} of {len(self.table.homes)} areas."]
+        lines = [f"{topic_filter} touches {len(areas)} of {len(self.table.entries())} areas."]
         lines += [f"area {area}: subscribed at {self.table.owner(area)}" for area in areas]
         if reaches_beyond_areas(plain_filter(topic_filter)):
             lines.append("It can match topics without an area too, so it is announced to every broker.")
         return tuple(lines)
 
-    def serves(self, topic: str) -> bool:
-        area = area_of(topic, self.city.areas.l_b)
-        return area is not None and self.name in (self.table.owner(area), self.table.home(area))
+
+@final
+class AreaSuccession(Succession):
+    """At the start everybody owns its home. The heir is the nearest (or least loaded) living member of the home's
+    cluster, or, when the whole cluster is gone, of the city: a site that is cut off serves every area."""
+
+    kind = AREA
+
+    def __init__(self, city: City) -> None:
+        self._city = city
+
+    def first(self) -> tuple[Fact, ...]:
+        return tuple(Fact(AREA, area, self._city.homes[area], 0) for area in sorted(self._city.homes))
+
+    def home(self, fact: Fact) -> str:
+        return self._city.homes.get(fact.key, "") if fact.kind == AREA else ""
+
+    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+        home = self.home(fact)
+        if not home or home in living:
+            return home
+        city = self._city
+        # A broker that joined later has no place on the map, and inherits only where nobody else is.
+        placed = sorted(name for name in living if name in city.by_name) or sorted(living)
+        cluster = city.cluster_of(home)
+        heirs = [name for name in placed if city.cluster_of(name) == cluster] or placed
+        if city.membership.takeover == "least-loaded":
+            return min(heirs, key=lambda name: (living[name], name))
+        if heirs[0] not in city.by_name:
+            return heirs[0]
+        return min(heirs, key=lambda name: (city.distance_km(home, name), name))
+
+    def filters(self, key: str) -> tuple[str, ...]:
+        return (f"{key}/#",)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from metromq.federation.city import City
-from metromq.federation.coordination.core import TopicTable
+from metromq.federation.coordination.succession import TopicTable
 
 
 class Audience(Enum):
@@ -36,7 +36,24 @@ class Router(ABC):
         self.city = city
         self.name = name
         self.table = table
-        self.others = frozenset(city.names) - {name}
+        self._members: tuple[str, ...] = ()
+        self._others: frozenset[str] = frozenset()
+
+    @property
+    def others(self) -> frozenset[str]:
+        """All members but this broker."""
+        members = self.table.book.members
+        if members is not self._members:
+            self._members, self._others = members, frozenset(members) - {self.name}
+        return self._others
+
+    def key(self, topic: str) -> str | None:
+        """The key of the topic table that the topic belongs to; None: nobody is responsible for it."""
+        return None
+
+    def neighbours(self) -> frozenset[str]:
+        """The peers that this broker keeps links to; a message goes to no others from here."""
+        return self.others
 
     @abstractmethod
     def announce_to(self, topic_filter: str) -> frozenset[str]:
@@ -49,10 +66,6 @@ class Router(ABC):
     @abstractmethod
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         """Why: one sentence per line, for people."""
-
-    def serves(self, topic: str) -> bool:
-        """Whether messages of the topic are distributed here, whoever published them."""
-        return False
 
 
 def stays_here(topic: str) -> bool:

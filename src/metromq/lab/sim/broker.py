@@ -29,7 +29,6 @@ from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.lab.sim.network import Network
 from metromq.lab.sim.sessions import Session, Sessions, SimClient, is_shared
 from metromq.protocol.session.message import Message
-from metromq.protocol.topics.areas import area_of
 
 GHOST_HELLOS = 8  # how long a moved session still collects what was on its way to the old broker
 
@@ -396,9 +395,9 @@ class SimBroker:
         self._node.counters.interest_out = 0
 
     def _reroute(self, effect: Reroute) -> None:
-        level = self.city.areas.l_b
+        key = self._node.router.key
         taken = self.disk.outboxes[effect.peer].take(
-            lambda entry: entry.stage == OWNER and area_of(entry.message.topic, level) == effect.area
+            lambda entry: entry.stage == OWNER and key(entry.message.topic) == effect.key
         )
         for entry in taken:
             offset = self._journal(entry.message, CLIENT)
@@ -419,7 +418,7 @@ class SimBroker:
         since_us = self.now_us - effect.age_us
         for record in list(self.disk.journal):
             message = record.message
-            if record.time_us < since_us or area_of(message.topic, self.city.areas.l_b) != effect.area:
+            if record.time_us < since_us or self._node.router.key(message.topic) != effect.key:
                 continue
             served = tuple(dict.fromkeys((self.name, message.origin, *sorted(record.peers))))
             self._again(record, Hop(effect.heir, HANDOVER, True, served))
