@@ -26,7 +26,7 @@ from metromq.federation.coordination.coordinator import (
 )
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.directory import Directory
-from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route, distribute
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, distribute
 from metromq.federation.effects import (
     Effect,
     FactsLearnt,
@@ -55,7 +55,7 @@ from metromq.federation.links.frames import (
     decode_frame,
 )
 from metromq.federation.routing import ROUTINGS, Audience, Router
-from metromq.federation.stages import CLIENT, FINAL, OWNER
+from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
 
 CACHED_ROUTES: Final = 8192
@@ -69,6 +69,7 @@ class NodeCounters:
     interest_out: int = 0
     frames_in: int = 0
     frames_out: int = 0
+    copies_dropped: int = 0  # that had crossed as many links as a copy may
 
 
 class Node:
@@ -89,7 +90,7 @@ class Node:
         self.up: set[str] = set()
         self._takeover = Takeover(name, self.table)
         self._neighbours = self.neighbours
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, Distribution] = {}
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
             Facts: lambda peer, frame, now_us: self._carry_out(
@@ -204,18 +205,23 @@ class Node:
         shares: tuple[str, ...] = (),
         shares_done: tuple[str, ...] = (),
         check: bool = False,
-    ) -> Route:
+        limit: int = HOP_LIMIT,
+    ) -> Distribution:
         """Where a message goes from here. `number` is its offset at its origin, or any counter at QoS 0."""
         if stage >= FINAL:
-            return Route((), shares) if shares else EMPTY_ROUTE
-        if stage == CLIENT and not check:
+            return Distribution((), shares) if shares else NOWHERE
+        usual = stage == CLIENT and not check and limit == HOP_LIMIT
+        if usual:
             cached = self._routes.get(topic)
             if cached is not None:
                 return cached
-        route, plain = distribute(self, topic, stage, origin or self.name, number, served, shares_done, check)
+        arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit)
+        route, plain = distribute(self, arrival)
         if shares:
-            route = Route(route.hops, tuple(dict.fromkeys(route.shares + shares)))
-        if stage == CLIENT and plain and not check:
+            route = Distribution(route.hops, tuple(dict.fromkeys(route.shares + shares)), route.dropped)
+        if route.dropped:
+            self.counters.copies_dropped += len(route.dropped)
+        elif usual and plain:
             if len(self._routes) >= CACHED_ROUTES:
                 self._routes.clear()
             self._routes[topic] = route
@@ -227,7 +233,7 @@ class Node:
         if key is not None:
             return self._takeover.covers(key, age_us, now_us)
         # Whoever would distribute a message that others send here has distributed this one too.
-        return origin in ("", self.name) or self.router.decide(topic, OWNER).audience is not Audience.NOBODY
+        return origin in ("", self.name) or self.router.decide(topic, OWNER, origin).audience is not Audience.NOBODY
 
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         lines = list(self.router.explain(topic_or_filter))
@@ -360,4 +366,4 @@ class Node:
         return sent
 
 
-__all__ = ["Hop", "Node", "Route"]
+__all__ = ["Distribution", "Hop", "Node", "NodeCounters"]

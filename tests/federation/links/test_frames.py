@@ -24,6 +24,7 @@ from metromq.federation.links.frames import (
     decode_frame,
     encode_frame,
 )
+from metromq.federation.stages import FINAL
 from metromq.protocol.session.message import KIND_LINK, Message
 
 TEXT = st.text(max_size=12)
@@ -92,11 +93,12 @@ def entries(draw: st.DrawFn) -> LinkMessage:
     )
     names = st.lists(st.sampled_from(["b1", "b7", "$share/g/a"]), max_size=3).map(tuple)
     flags = draw(st.sampled_from([0, CHECK, SYNC, CHECK | SYNC]))
-    return LinkMessage(message, draw(st.integers(0, 3)), draw(NUMBER), flags, draw(names), draw(names), draw(names))
+    stage, limit = draw(st.integers(0, FINAL)), draw(st.integers(0, 255))
+    return LinkMessage(message, stage, draw(NUMBER), flags, draw(names), draw(names), draw(names), limit)
 
 
 def shown(entry: LinkMessage) -> tuple[object, ...]:
-    own = (entry.stage, entry.sequence, entry.flags, entry.served, entry.shares, entry.shares_done)
+    own = (entry.stage, entry.sequence, entry.flags, entry.served, entry.shares, entry.shares_done, entry.limit)
     return (*own, vars(entry.message))
 
 

@@ -16,7 +16,7 @@ from metromq.broker.city.notes import note_of, read_note
 from metromq.broker.turns import Turns
 from metromq.errors import MetroError, PeerViolation
 from metromq.federation.city import City
-from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route
+from metromq.federation.distribution import NOWHERE, Distribution, Hop
 from metromq.federation.effects import (
     Effect,
     FactsLearnt,
@@ -71,9 +71,9 @@ class CityHost(Federation):
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
         self._routed: Message | None = None
-        self._route: Route = EMPTY_ROUTE
-        self._copies: dict[Route, list[LinkCopy]] = {}
-        self._fleeting_copies: dict[Route, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
+        self._route: Distribution = NOWHERE
+        self._copies: dict[Distribution, list[LinkCopy]] = {}
+        self._fleeting_copies: dict[Distribution, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
         self._number = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._runners: dict[type, Callable[[Any], None]] = {
@@ -181,7 +181,7 @@ class CityHost(Federation):
     def run_copies(self, topic: str) -> list[LinkCopy] | None:
         return self._fleeting(self.node.route(topic))
 
-    def _fleeting(self, route: Route) -> list[LinkCopy] | None:
+    def _fleeting(self, route: Distribution) -> list[LinkCopy] | None:
         """The copies of a QoS 0 message, where they are the same for every message of the topic."""
         if route.shares or any(hop.shares or hop.shares_done for hop in route.hops):
             return None
@@ -203,7 +203,7 @@ class CityHost(Federation):
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
         return f"$share/{group}/{filter}" in self._routing(message).shares
 
-    def _routing(self, message: Message) -> Route:
+    def _routing(self, message: Message) -> Distribution:
         if message is self._routed:
             return self._route
         entry = self._entry
@@ -214,7 +214,7 @@ class CityHost(Federation):
             route = self.node.route(message.topic, CLIENT, self.name, number)
         else:
             shares = entry.shares if self._uses & SHARE else ()
-            route = Route((), shares) if shares else EMPTY_ROUTE
+            route = Distribution((), shares) if shares else NOWHERE
             if self._uses & DISTRIBUTE:
                 route = self.node.route(
                     message.topic,
@@ -225,6 +225,7 @@ class CityHost(Federation):
                     shares,
                     entry.shares_done,
                     bool(entry.flags & CHECK),
+                    entry.limit,
                 )
         self._routed, self._route = message, route
         return route
@@ -327,13 +328,15 @@ class CityHost(Federation):
         route = self.hub.routes.find(run.topic())
         onward: list[LinkCopy] | None = []
         if note.stage < FINAL:
-            onward = self._fleeting(self.node.route(route.topic, note.stage, run.origin, 0, note.served))
+            onward = self._fleeting(
+                self.node.route(route.topic, note.stage, run.origin, 0, note.served, limit=note.limit)
+            )
         if route.plain and onward is not None and self.name not in note.served:
             self.hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
             return
         for text in run.payloads():
             message = Message(route.topic, text, 0, False, b"", 0, self.hub.wall_us, "", KIND_LINK, run.origin)
-            self._receive(peer, LinkMessage(message, note.stage, 0, note.flags, note.served))
+            self._receive(peer, LinkMessage(message, note.stage, 0, note.flags, note.served, limit=note.limit))
         self._entry = None
 
     def _receive(self, peer: str, entry: LinkMessage) -> None:

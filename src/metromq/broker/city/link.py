@@ -85,7 +85,9 @@ class LinkOutlet(Outlet):
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
         read = read_note(note)
         entries.append(
-            LinkMessage(message, read.stage, sequence, read.flags, read.served, read.shares, read.shares_done)
+            LinkMessage(
+                message, read.stage, sequence, read.flags, read.served, read.shares, read.shares_done, read.limit
+            )
         )
         self.waiting_bytes += len(message.payload) + 64
         if not self.marked:

@@ -12,7 +12,7 @@ from metromq.federation.routing.central import CentralRouter
 from metromq.federation.routing.flood_publications import FloodPublicationsRouter
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
-from metromq.federation.routing.router import Audience, Decision, Router
+from metromq.federation.routing.router import Audience, Onward, Router, Suggestion
 
 
 def no_succession(city: City) -> Succession:
@@ -34,4 +34,4 @@ ROUTINGS: dict[str, RoutingChoice] = {
     "geographic": RoutingChoice(GeographicRouter, AreaSuccession),
 }
 
-__all__ = ["ROUTINGS", "Audience", "Decision", "Router", "RoutingChoice"]
+__all__ = ["ROUTINGS", "Audience", "Onward", "Router", "RoutingChoice", "Suggestion"]

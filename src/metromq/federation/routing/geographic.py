@@ -13,7 +13,7 @@ from metromq.federation.city import City
 from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.coordination.succession import Succession
 from metromq.federation.interest import plain_filter
-from metromq.federation.routing.router import STAY, Audience, Decision, Router, stays_here
+from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.topics.areas import area_of, areas_touched, reaches_beyond_areas
 
@@ -32,25 +32,32 @@ class GeographicRouter(Router):
             brokers.add(self.table.home(area))
         return frozenset(brokers) - {self.name}
 
-    def decide(self, topic: str, stage: int) -> Decision:
+    def decide(self, topic: str, stage: int, origin: str) -> Suggestion:
         if stays_here(topic) or stage >= FINAL:
             return STAY
         area = self.key(topic)
         if area is None:
-            return Decision(Audience.INTERESTED) if stage == CLIENT else STAY
+            return Suggestion(Audience.INTERESTED) if stage == CLIENT else STAY
         owner, home = self.table.owner(area), self.table.home(area)
         if stage == HANDOVER:
-            return Decision(Audience.INTERESTED)
+            return Suggestion(Audience.INTERESTED)
         if owner == self.name:
-            return Decision(Audience.INTERESTED, () if home == self.name else ((home, HANDOVER),))
+            return Suggestion(Audience.INTERESTED, () if home == self.name else self._pass_on(area, HANDOVER, home))
         if stage == CLIENT:
-            return Decision(Audience.NOBODY, ((owner, OWNER),))
+            return Suggestion(Audience.NOBODY, self._pass_on(area, OWNER, owner))
         # The sender's table is older or newer than ours. Whoever is responsible or at home serves it.
         if home == self.name:
-            return Decision(Audience.INTERESTED)
-        return Decision(Audience.NOBODY, tuple((name, HANDOVER) for name in dict.fromkeys((owner, home))))
+            return Suggestion(Audience.INTERESTED)
+        return Suggestion(Audience.NOBODY, self._pass_on(area, HANDOVER, *dict.fromkeys((owner, home))))
 
-    def explain(self, topic_or_filter: str) -> tuple[str, ...]:
+    def _pass_on(self, area: str, stage: int, *peers: str) -> tuple[Onward, ...]:
+        at_home = self.table.home(area) if stage == HANDOVER else ""
+        roles = ((peer, "at home in" if peer == at_home else "responsible for") for peer in peers)
+        return tuple(Onward(peer, stage, f"is {role} area {area}") for peer, role in roles)
+
+    def explain(self, topic_or_filter: str, peer: str = "") -> tuple[str, ...]:
+        if peer:
+            return (self._why_told(topic_or_filter, peer),)
         if "+" in topic_or_filter or "#" in topic_or_filter:
             return self._explain_filter(topic_or_filter)
         area = self.key(topic_or_filter)
@@ -72,10 +79,14 @@ class GeographicRouter(Router):
     def _explain_filter(self, topic_filter: str) -> tuple[str, ...]:
         areas = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
         lines = [f"{topic_filter} touches {len(areas)} of {len(self.table.entries())} areas."]
-        lines += [f"area {area}: subscribed at {self.table.owner(area)}" for area in areas]
         if reaches_beyond_areas(plain_filter(topic_filter)):
             lines.append("It can match topics without an area too, so it is announced to every broker.")
         return tuple(lines)
+
+    def _why_told(self, topic_filter: str, peer: str) -> str:
+        touched = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
+        areas = [area for area in touched if peer in (self.table.owner(area), self.table.home(area))]
+        return f"area {', '.join(areas)}" if areas else "topics without an area may be published there"
 
 
 @final

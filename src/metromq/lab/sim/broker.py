@@ -273,6 +273,7 @@ class SimBroker:
                 hop.served,
                 hop.shares,
                 hop.shares_done,
+                hop.limit,
             )
             if offset >= 0:
                 self.disk.journal[offset].peers.add(hop.peer)
@@ -332,6 +333,7 @@ class SimBroker:
                 shares,
                 entry.shares_done,
                 bool(entry.flags & CHECK),
+                entry.limit,
             )
             hops, shares = route.hops, route.shares
         self.counters.publications_out += self.disk.sessions.deliver(message, bool(uses & DELIVER), shares)
