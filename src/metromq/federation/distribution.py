@@ -43,7 +43,7 @@ class Distribution:
 NOWHERE: Final = Distribution(())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double its cost: one is made for every message of a link
 class Arrival:
     """A message as it reaches a broker. `number` is its offset at its origin, or any counter at QoS 0."""
 
@@ -87,6 +87,8 @@ def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
 
 def _allowed(host: Host, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:
     """A relay is left out where the message has been; what would turn back to an earlier stage is dropped."""
+    if not onward:
+        return [], []
     have = {host.name, arrival.origin, *arrival.served}
     fresh = [item for item in onward if item.peer not in have or (item.stage != RELAY and item.peer != host.name)]
     allowed = [item for item in fresh if may_follow(arrival.stage, item.stage)]
@@ -105,12 +107,12 @@ def _serve(
     picked = _pick_all(host, shares, origin, arrival.number)
     hops = [Hop(peer, FINAL, check, (), picked.pop(peer, ()), limit=limit) for peer in final]
     own_shares = picked.pop(host.name, ())
-    relays = [item.peer for item in onward if item.stage == RELAY]
-    names = tuple(dict.fromkeys((host.name, origin, *served, *final)))
-    done = (*arrival.shares_done, *shares)
-    for item in onward:
-        known = (*names, *(peer for peer in relays if peer != item.peer))
-        hops.append(Hop(item.peer, item.stage, check, known, picked.pop(item.peer, ()), done, limit=limit))
+    if onward:
+        names = tuple(dict.fromkeys((host.name, origin, *served, *final)))
+        done = (*arrival.shares_done, *shares)
+        for item in onward:
+            known = names + _other_relays(onward, item)
+            hops.append(Hop(item.peer, item.stage, check, known, picked.pop(item.peer, ()), done, limit=limit))
     # A broker that has the message already, or does not want it otherwise, may still hold the chosen member.
     hops += [Hop(peer, FINAL, check, (peer,), chosen, limit=limit) for peer, chosen in picked.items()]
     return hops, own_shares
@@ -128,13 +130,17 @@ def _pass_on(
         names = tuple(dict.fromkeys((*arrival.served, host.name, arrival.origin)))
     done = arrival.shares_done + own
     check = arrival.check or arrival.stage in (OWNER, HANDOVER)
-    relays = [item.peer for item in onward if item.stage == RELAY]
     hops: list[Hop] = []
     for place, item in enumerate(onward):
-        known = (*names, *(peer for peer in relays if peer != item.peer))
+        known = names + _other_relays(onward, item)
         durable_only = place > 0 and item.stage != RELAY  # relays are branches, others are two ways to one place
         hops.append(Hop(item.peer, item.stage, check, known, (), done, durable_only, arrival.limit - 1))
     return hops, own
+
+
+def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
+    """They get the message from us, so none need send it to another."""
+    return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
 def _shares(host: Host, topic: str) -> list[str]:
