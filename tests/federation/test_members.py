@@ -137,6 +137,14 @@ def test_a_directory_forgets_sessions_at_a_broker_that_left() -> None:
     assert SessionFound("bob", 9, "b3") in directory.connected("bob", 9, False, True)
 
 
+def test_a_node_tells_its_directory_who_left() -> None:
+    node = Node(grid_city(count=4), "b00", 1, 0)
+    client = next(name for name in "abcdefghij" if node.directory.keeper_of(name) == "b00")
+    node.directory.claimed("b10", ClientClaim(client, 5, False, False))
+    node.member_left("b10", 0)
+    assert SessionFound(client, 9, "") in node.directory.connected(client, 9, False, True)
+
+
 def test_events_of_members_come_in_the_right_order() -> None:
     node = Node(grid_city(count=4), "b00", 1, 0)
     joined = [type(event) for event in node.coordinator.join("late", "", 0)]

@@ -5,7 +5,7 @@ import pytest
 from metromq.errors import PeerViolation
 from metromq.federation.city import grid_city
 from metromq.federation.coordination.coordinator import Greeting
-from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
 from metromq.federation.links.frames import (
     Announcement,
@@ -116,6 +116,8 @@ def test_peers_that_break_the_rules_are_told_apart() -> None:
     broker = node("b12", "b13")
     with pytest.raises(PeerViolation, match="not in the city's file"):
         broker.frame("b13", encode_frame(Facts((Fact(AREA, "1/2", "mallory", 5),))), 0)
+    unknown = encode_frame(Facts((Fact(AREA, "9/9", "b13", 5), Fact(FILTER, "bus/#", "b13", 0))))
+    assert FactsLearnt((Fact(FILTER, "bus/#", "b13", 0),)) in broker.frame("b13", unknown, 0), "areas are fixed"
     with pytest.raises(PeerViolation, match="version 9"):
         broker.frame("b13", encode_frame(Hello(9, 0, Greeting(1, 0, ()))), 0)
 

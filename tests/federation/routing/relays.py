@@ -86,6 +86,7 @@ class LeaderSuccession(Succession):
     """The first member of a cluster leads it; when it is gone, the first that is there."""
 
     kind = CLUSTER
+    fixed = frozenset((CLUSTER,))
 
     def __init__(self, city: City) -> None:
         self._city = city

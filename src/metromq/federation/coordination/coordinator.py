@@ -86,8 +86,7 @@ class Coordinator(ABC):
         self.name = name
         self.incarnation = incarnation
         self.succession = succession
-        first = succession.first()
-        self.book = Book(city.names, first, {fact.kind for fact in first})
+        self.book = Book(city.names, succession.first(), succession.fixed)
 
     @abstractmethod
     def tick(self, now_us: int, clients: int) -> list[Event]:

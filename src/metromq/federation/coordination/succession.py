@@ -12,13 +12,17 @@ from metromq.federation.coordination.facts import Book, Fact
 
 
 class Succession(ABC):
-    """`kind` is the kind of fact that makes up the routing's topic table; empty: it has none."""
+    """`kind` is the kind of fact that makes up the routing's topic table; empty: it has none.
+
+    `fixed` are kinds whose keys are known from the start: facts with other keys are ignored.
+    """
 
     kind: str = ""
+    fixed: frozenset[str] = frozenset()
 
     @abstractmethod
     def first(self) -> tuple[Fact, ...]:
-        """The facts that hold while nobody has said anything; the kinds among them have no other keys."""
+        """The facts that hold while nobody has said anything."""
 
     @abstractmethod
     def home(self, fact: Fact) -> str:

@@ -95,6 +95,7 @@ class AreaSuccession(Succession):
     cluster, or, when the whole cluster is gone, of the city: a site that is cut off serves every area."""
 
     kind = AREA
+    fixed = frozenset((AREA,))
 
     def __init__(self, city: City) -> None:
         self._city = city
