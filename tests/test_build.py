@@ -10,8 +10,16 @@ import metromq
 from metromq.protocol.wire import decode
 
 ROOT = Path(metromq.__file__).parent
-PURE_ROOMS = ("protocol", "federation/routing", "federation/links", "federation/coordination", "planning")
-FORBIDDEN = {"asyncio", "socket", "selectors", "ssl", "time", "random", "secrets", "threading", "subprocess", "pyspark"}
+PURE_ROOMS = ("protocol", "federation", "planning", "client/core.py")
+FORBIDDEN = {
+    *("asyncio", "socket", "selectors", "ssl", "threading", "subprocess", "signal", "multiprocessing"),
+    *("os", "io", "pathlib", "shutil", "tempfile", "importlib"),
+    *("time", "datetime", "random", "secrets", "uuid"),
+    *("pyspark", "kazoo", "uvloop"),
+}
+# What a pure room may know of the rest of the house: no room that does things.
+KNOWN_TO_FEDERATION = {"errors", "constraints", "protocol", "federation"}
+PURE_CLIENT = {"metromq.client.core", "metromq.client.effects", "metromq.client.options"}
 
 
 def test_the_expected_build_is_tested() -> None:
@@ -20,18 +28,52 @@ def test_the_expected_build_is_tested() -> None:
     assert is_compiled == (expected == "compiled"), decode.__file__
 
 
+def imports(source: str) -> list[str]:
+    """Every module that the text imports, at its top or inside functions."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return names
+
+
+def forbidden(source: str) -> list[str]:
+    return [name for name in imports(source) if name.split(".")[0] in FORBIDDEN]
+
+
+def files_of(room: str) -> list[Path]:
+    place = ROOT / room
+    found = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    assert found, f"{room} is gone"
+    return found
+
+
 def test_rooms_without_io_import_none() -> None:
-    breaches: list[str] = []
-    for room in PURE_ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names: list[str] = []
-                if isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    names = [node.module]
-                breaches += [f"{path.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in FORBIDDEN]
+    breaches = [
+        f"{path.relative_to(ROOT)}: {forbidden(path.read_text())}"
+        for room in PURE_ROOMS
+        for path in files_of(room)
+        if forbidden(path.read_text())
+    ]
     assert not breaches
+    for planted in ("import os.path", "from pathlib import Path", "def f():\n    import datetime", "import io, re"):
+        assert forbidden(planted), "the check itself finds what is planted"
+
+
+def test_the_federation_knows_no_room_that_does_things() -> None:
+    for path in files_of("federation"):
+        own = {name for name in imports(path.read_text()) if name.startswith("metromq.")} - PURE_CLIENT
+        assert {name.split(".")[1] for name in own} <= KNOWN_TO_FEDERATION, path
+
+
+def test_coordination_is_below_links_and_routing() -> None:
+    """Frames encode what coordination defines, and routers read it; never the other way round."""
+    for path in files_of("federation/coordination"):
+        above = [name for name in imports(path.read_text()) if name.startswith("metromq.federation.")]
+        allowed = ("metromq.federation.coordination", "metromq.federation.city")
+        assert all(name.startswith(allowed) for name in above), path
 
 
 def test_broker_and_lab_do_not_know_each_other() -> None:

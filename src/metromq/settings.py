@@ -1,11 +1,10 @@
 """Fills a tree of frozen dataclasses from TOML and the environment, and collects every problem on the way."""
 
 import difflib
-import os
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -21,37 +20,12 @@ from typing import (
     runtime_checkable,
 )
 
+from metromq.constraints import Range, ReadableFile
 from metromq.errors import ConfigError
 
+__all__ = ["Range", "ReadableFile", "check_settings", "meant", "read_settings"]
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A number's inclusive bounds, written in a field's type: `Annotated[int, Range(1, 65535)]`."""
-
-    least: float
-    most: float | None = None
-
-    def problem(self, value: float) -> str | None:
-        # Written so that not-a-number fails too.
-        if self.least <= value and (self.most is None or value <= self.most):
-            return None
-        if self.most is None:
-            return f"must be at least {self.least:g}, not {value}"
-        return f"must be from {self.least:g} to {self.most:g}, not {value}"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadableFile:
-    """A path that must name a file this process may read when the configuration is checked."""
-
-    def problem(self, value: Path) -> str | None:
-        if not value.exists():
-            return f"there is no file {value}"
-        if not value.is_file():
-            return f"{value} is not a file"
-        return None if os.access(value, os.R_OK) else f"{value} cannot be read by this user"
 
 
 @runtime_checkable

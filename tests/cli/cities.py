@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from metromq.city_file import city_text
 from metromq.control.places import lives, read_place
 from metromq.federation.city import Membership, grid_city
-from metromq.federation.city_text import city_text
 
 T = TypeVar("T")
 DEADLINE_S = 60.0

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from metromq.city_file import load_city
 from metromq.client import Client
-from metromq.federation.city import load_city
 from metromq.federation.status import city_from_json, to_json
 from metromq.protocol.topics.areas import all_areas
 from tests.cli.cities import DEADLINE_S, CityProcess, city_process, environment, metromq, wait_for, write_city

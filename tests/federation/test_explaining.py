@@ -4,6 +4,7 @@ import pytest
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import grid_city
+from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.explaining import explain_step, step_from_json, step_to_json
 from metromq.federation.links.frames import Announcement, Interest
 from metromq.federation.node import Node
@@ -31,7 +32,7 @@ def test_the_responsible_broker_serves_who_is_interested() -> None:
 
 def test_a_stand_in_hands_over_to_the_home_broker() -> None:
     stand_in = node("b13")
-    stand_in.table.claim("1/2", "b13")
+    stand_in.coordinator.book.merge([Fact(AREA, "1/2", "b13", 1)])
     step = explain_step(stand_in, "1/2/0/0/bus")
     assert [(hop.peer, hop.stage, hop.why) for hop in step.hops] == [
         ("b12", "handover", "is the home broker of area 1/2")

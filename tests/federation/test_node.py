@@ -4,15 +4,16 @@ import pytest
 
 from metromq.errors import PeerViolation
 from metromq.federation.city import grid_city
-from metromq.federation.effects import Effect, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained, TableChanged
+from metromq.federation.coordination.coordinator import Greeting
+from metromq.federation.coordination.facts import AREA, FILTER, Fact
+from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
 from metromq.federation.links.frames import (
     Announcement,
+    Facts,
     Hello,
     Interest,
     InterestRequest,
     RetainedRequest,
-    Table,
-    TableEntry,
     encode_frame,
 )
 from metromq.federation.node import Node
@@ -70,7 +71,7 @@ def test_a_hello_with_another_digest_asks_for_everything() -> None:
 def test_a_restarted_node_knows_what_it_kept() -> None:
     broker = node("b12", "b13", "b00")
     kept = [effect for text in ("1/2/#", "$share/g/1/2/#") for effect in broker.frame("b13", wants(text), 0)]
-    table = encode_frame(Table((TableEntry("0/3", "b02", 4),)))
+    table = encode_frame(Facts((Fact(AREA, "0/3", "b02", 4),)))
     kept += broker.frame("b00", table, 0)
     for source in (of_kind(kept, Keep), list(broker.snapshot())):
         again = Node(CITY, "b12", 2, 0)
@@ -85,13 +86,13 @@ def test_a_restarted_node_knows_what_it_kept() -> None:
 def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
     broker = node("b13", "b10", "b11", "b00")
     broker.subscribed("1/2/#", 0)
-    entry = TableEntry("1/2", "b10", 1)
-    effects = broker.frame("b00", encode_frame(Table((entry,))), 0)
-    assert TableChanged((entry,)) in effects
+    entry = Fact(AREA, "1/2", "b10", 1)
+    effects = broker.frame("b00", encode_frame(Facts((entry,))), 0)
+    assert FactsLearnt((entry,)) in effects
     assert Reroute("1/2", "b12", "b10") in effects
     assert Send("b10", Interest(False, (Announcement("1/2/#", 1, 0),), ())) in effects
-    assert Send("b11", Table((entry,))) in effects
-    assert Send("b00", Table((entry,))) not in effects
+    assert Send("b11", Facts((entry,))) in effects
+    assert Send("b00", Facts((entry,))) not in effects
     effects = broker.tick(3_000_000)
     assert broker.table.owner("1/2") == "b13", "b10 was never heard"
     assert Send("b00", RetainedRequest(("1/2/#",))) in effects
@@ -101,10 +102,10 @@ def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
 
 def test_a_home_broker_claims_its_area_back_and_says_so_to_everyone() -> None:
     broker = node("b12", "b13", "b00")
-    effects = broker.frame("b13", encode_frame(Table((TableEntry("1/2", "b13", 5),))), 0)
+    effects = broker.frame("b13", encode_frame(Facts((Fact(AREA, "1/2", "b13", 5),))), 0)
     assert broker.table.owner("1/2") == "b12"
     assert broker.table.epoch("1/2") == 6
-    assert {effect.peer for effect in effects if isinstance(effect, Send) and isinstance(effect.frame, Table)} == {
+    assert {effect.peer for effect in effects if isinstance(effect, Send) and isinstance(effect.frame, Facts)} == {
         "b13",
         "b00",
     }
@@ -114,9 +115,11 @@ def test_a_home_broker_claims_its_area_back_and_says_so_to_everyone() -> None:
 def test_peers_that_break_the_rules_are_told_apart() -> None:
     broker = node("b12", "b13")
     with pytest.raises(PeerViolation, match="not in the city's file"):
-        broker.frame("b13", encode_frame(Table((TableEntry("1/2", "mallory", 5),))), 0)
+        broker.frame("b13", encode_frame(Facts((Fact(AREA, "1/2", "mallory", 5),))), 0)
+    unknown = encode_frame(Facts((Fact(AREA, "9/9", "b13", 5), Fact(FILTER, "bus/#", "b13", 0))))
+    assert FactsLearnt((Fact(FILTER, "bus/#", "b13", 0),)) in broker.frame("b13", unknown, 0), "areas are fixed"
     with pytest.raises(PeerViolation, match="version 9"):
-        broker.frame("b13", encode_frame(Hello(9, 1, 0, 0, ())), 0)
+        broker.frame("b13", encode_frame(Hello(9, 0, Greeting(1, 0, ()))), 0)
 
 
 def test_a_cached_route_follows_interest() -> None:

@@ -2,7 +2,8 @@
 
 import json
 
-from metromq.federation.city import City, haversine_km, load_preset
+from metromq.city_file import load_preset
+from metromq.federation.city import City, haversine_km
 from metromq.lab.sensors import AIR, BUS, PARKING, Sensor, city_sensors
 from metromq.protocol.topics.areas import box_of
 

@@ -59,7 +59,7 @@ def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, 
                     assert host is not None
                     links = [link for link in host.links.values() if link.up]
                     backlog = sum(link.session.waiting() + len(link.session.inflight) for link in links)
-                    entries = {entry.area: entry.owner for entry in host.node.table.entries()}
+                    entries = {entry.key: entry.owner for entry in host.node.table.entries()}
                     clients = len(broker.hub.sessions)
                     between = sum(link.sent_messages for link in host.links.values())
                     pipe.send(Answer(host.node.table.digest(), entries, backlog, len(links), clients, between))

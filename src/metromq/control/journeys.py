@@ -36,7 +36,7 @@ class Journey:
 
 
 async def journey(topic: str, start: str, live: bool, ask: Ask) -> Journey:
-    """Follows every copy until it is final; stages only grow, so this ends."""
+    """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
     legs: list[Leg] = []
     first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", CLIENT, "the client is connected here", ())
     waiting = deque([first])

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metromq.city_file import PREFIX, PRESETS, city_text, load_city, load_preset
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset, split_address
-from metromq.federation.city_text import city_text
+from metromq.federation.city import BrokerSpec, City, split_address
 
 DEFAULT_DATA = Path("metromq-data")
 CITY_FILE = "city.toml"

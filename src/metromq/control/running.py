@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from metromq.city_file import load_city
 from metromq.control.asking import ask_city, is_ready
 from metromq.control.places import ADDRESSES, CITY_FILE, LOG_FILE, choose_ports, is_free, keep_city, with_chosen_ports
 from metromq.control.processes import Keeper, Program, Supervisor
 from metromq.errors import UsageError
-from metromq.federation.city import BrokerSpec, City, load_city, split_address
+from metromq.federation.city import BrokerSpec, City, split_address
 from metromq.federation.status import UP, CityStatus
 
 LINKS_PATIENCE_S = 20.0

@@ -25,6 +25,14 @@ class Announcer:
         self._announced: dict[str, dict[str, int]] = {peer: {} for peer in peers}
         self._digests = dict.fromkeys(peers, 0)
 
+    def member_joined(self, peer: str) -> None:
+        self._announced.setdefault(peer, {})
+        self._digests.setdefault(peer, 0)
+
+    def member_left(self, peer: str) -> None:
+        self._announced.pop(peer, None)
+        self._digests.pop(peer, None)
+
     def __len__(self) -> int:
         return len(self._wanted)
 
@@ -41,7 +49,7 @@ class Announcer:
             inner = plain_filter(topic_filter)
             self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
 
-    def table_changed(self) -> None:
+    def facts_changed(self) -> None:
         """Other peers may be responsible now."""
         for topic_filter, wanted in self._wanted.items():
             wanted.due = self._router.announce_to(topic_filter)

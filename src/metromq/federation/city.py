@@ -1,17 +1,14 @@
-"""A city: one choice on each axis, its sites and its brokers, read strictly from a TOML file."""
+"""A city: one choice on each axis, its sites and its brokers. `metromq.city_file` reads it from a TOML file."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Literal, cast
 
-from metromq.config import raise_problems
+from metromq.constraints import FilePath, Range, ReadableFile
 from metromq.errors import UsageError
 from metromq.protocol.topics.areas import DIGITS, Box, all_areas, area_at, areas_within, centre_of
-from metromq.settings import Range, ReadableFile, check_settings, read_settings
 
 Attachment = Literal["nearest", "proxy", "redirect"]
 Routing = Literal["central", "flood-publications", "flood-subscriptions", "geographic"]
@@ -21,8 +18,6 @@ Placement = Literal["optimal", "greedy", "random"]
 Takeover = Literal["nearest", "least-loaded"]
 SiteKind = Literal["edge", "cloud"]
 
-PREFIX = "METROMQ_CITY_"
-PRESETS = ("central", "flood-publications", "flood-subscriptions", "geographic")
 EARTH_RADIUS_KM = 6371.0
 
 Latitude = Annotated[float, Range(-90, 90)]
@@ -87,13 +82,13 @@ class LinkSecurity:
 
     # A secret in a file of its own can have tighter permissions than the city's file.
     secret: str | None = None
-    secret_file: Annotated[Path, ReadableFile()] | None = None
+    secret_file: Annotated[FilePath, ReadableFile()] | None = None
     # The authority that every broker's certificate comes from.
-    ca_file: Annotated[Path, ReadableFile()] | None = None
+    ca_file: Annotated[FilePath, ReadableFile()] | None = None
     # This broker's certificate and key; its common name is the broker's name. `{name}` in a path stands for that name,
     # so that brokers on one machine can share the city's file.
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    cert_file: FilePath | None = None
+    key_file: FilePath | None = None
 
     @property
     def certified(self) -> bool:
@@ -273,8 +268,8 @@ class City:
         return split_address(broker.link_listen if self.links.certified else broker.listen)
 
     def cluster_of(self, name: str) -> str:
-        """The first l_c digits of the broker's first area; brokers that share them watch each other."""
-        return self._clusters[name]
+        """The first l_c digits of the broker's first area; brokers that share them watch each other. Empty: none."""
+        return self._clusters.get(name, "")
 
     def place_of(self, name: str) -> tuple[float, float]:
         """Latitude and longitude: the broker's own, else its site's, else the middle of its area."""
@@ -307,31 +302,6 @@ def haversine_km(latitude: float, longitude: float, other_latitude: float, other
     return 2 * EARTH_RADIUS_KM * math.atan2(math.sqrt(a), math.sqrt(1 - a))
 
 
-def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:
-    """The city of the file; raises one ConfigError that tells every problem with its field."""
-    city, problems = read_settings(City, path, environ or {}, PREFIX)
-    raise_problems(problems)
-    assert city is not None
-    return city
-
-
-def load_preset(name: str) -> City:
-    with resources.as_file(preset_file(name)) as path:
-        return load_city(path)
-
-
-def preset_file(name: str) -> resources.abc.Traversable:
-    if name not in PRESETS:
-        raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}")
-    return resources.files("metromq.presets").joinpath(f"{name}.toml")
-
-
-def validate_city(city: City) -> City:
-    """Checks a City that a program built itself, as `load_city` checks a file."""
-    raise_problems(check_settings(city))
-    return city
-
-
 def grid_city(
     routing: str = "geographic", l_b: int = 2, l_c: int = 1, hello_interval_ms: int = 500, count: int | None = None
 ) -> City:
@@ -344,13 +314,14 @@ def grid_city(
     firsts = [number * len(every) // count for number in range(count)]
     shares = [every[first:last] for first, last in zip(firsts, [*firsts[1:], len(every)], strict=True)]
     brokers = tuple(BrokerSpec("b" + areas[0].replace("/", ""), area=" ".join(areas)) for areas in shares)
-    return validate_city(
-        City(
-            brokers=brokers,
-            routing=cast(Routing, routing),
-            central=brokers[0].name if routing == "central" else "",
-            areas=Areas(max(4, l_b), l_b, l_c),
-            membership=Membership(hello_interval_ms=hello_interval_ms),
-            links=LinkSecurity(secret="a secret for one machine only"),
-        )
+    city = City(
+        brokers=brokers,
+        routing=cast(Routing, routing),
+        central=brokers[0].name if routing == "central" else "",
+        areas=Areas(max(4, l_b), l_b, l_c),
+        membership=Membership(hello_interval_ms=hello_interval_ms),
+        links=LinkSecurity(secret="a secret for one machine only"),
     )
+    for field_name, problem in (*city.areas.problems(), *city.problems()):
+        raise UsageError(f"{field_name}: {problem}")
+    return city

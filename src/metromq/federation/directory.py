@@ -125,6 +125,10 @@ class Directory:
         self._hashes = _hashes(alive)
         return self._tell_all(lambda client, own: own.told != self.keeper_of(client))
 
+    def member_left(self, peer: str) -> None:
+        """It has left the city for good, and the sessions that it held went with it."""
+        self._places = {client: at for client, at in self._places.items() if at.broker != peer}
+
     def reconnected(self, peer: str) -> list[Effect]:
         """What was told over the link before it broke may be lost: tell it again."""
         return self._tell_all(lambda client, own: own.told == peer)

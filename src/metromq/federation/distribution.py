@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 from metromq.federation.announcer import Announcer
 from metromq.federation.interest import PeerInterest
-from metromq.federation.routing.router import Audience, Router
-from metromq.federation.stages import CLIENT, FINAL, HANDOVER, NAMES, OWNER
+from metromq.federation.routing.router import Audience, Onward, Router
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, NAMES, OWNER, RELAY, may_follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Hop:
     shares: tuple[str, ...] = ()  # shared subscriptions that the peer must serve
     shares_done: tuple[str, ...] = ()
     durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
+    limit: int = HOP_LIMIT  # how many more links it may cross from there
 
     @property
     def stage_name(self) -> str:
@@ -28,14 +29,32 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Copies for peers, and the shared subscriptions that this broker itself must serve."""
+class Distribution:
+    """Copies for peers, and the shared subscriptions that this broker itself must serve.
+
+    `dropped` are peers that the router named and that get none, because the copy has crossed as many links as it may.
+    """
 
     hops: tuple[Hop, ...]
     shares: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
-EMPTY_ROUTE: Final = Route(())
+NOWHERE: Final = Distribution(())
+
+
+@dataclass(slots=True)  # not frozen, which would double its cost: one is made for every message of a link
+class Arrival:
+    """A message as it reaches a broker. `number` is its offset at its origin, or any counter at QoS 0."""
+
+    topic: str
+    stage: int
+    origin: str
+    number: int = 0
+    served: tuple[str, ...] = ()
+    shares_done: tuple[str, ...] = ()
+    check: bool = False
+    limit: int = HOP_LIMIT
 
 
 class Host(Protocol):
@@ -49,60 +68,79 @@ class Host(Protocol):
     announcer: Announcer
 
 
-def distribute(
-    host: Host,
-    topic: str,
-    stage: int,
-    origin: str,
-    number: int,
-    served: tuple[str, ...],
-    shares_done: tuple[str, ...],
-    check: bool,
-) -> tuple[Route, bool]:
-    """The route, and whether it is the same for every message of the topic."""
-    decision = host.router.decide(topic, stage)
-    check = check or stage == HANDOVER
-    shares = [share for share in _shares(host, topic) if share not in shares_done]
-    if decision.audience is Audience.NOBODY:
-        return _pass_on(host, decision.onward, origin, served, shares, shares_done, check, stage)
-    peers = host.peers if decision.audience is Audience.EVERYONE else host.interest.peers_for(topic)
-    onward = dict(decision.onward)
+def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
+    """Where the message goes, and whether it is the same for every message of the topic."""
+    suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
+    shares = [share for share in _shares(host, arrival.topic) if share not in arrival.shares_done]
+    onward, looped = _allowed(host, arrival, suggestion.onward)
+    if suggestion.audience is Audience.NOBODY:
+        hops, own = _pass_on(host, arrival, onward, shares)
+    else:
+        everyone = suggestion.audience is Audience.EVERYONE
+        peers = host.peers if everyone else host.interest.peers_for(arrival.topic)
+        hops, own = _serve(host, arrival, onward, peers, shares)
+    if arrival.limit < 1:
+        looped += [hop.peer for hop in hops]
+        hops = []
+    return Distribution(tuple(hops), own, tuple(looped)), not shares
+
+
+def _allowed(host: Host, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:
+    """A relay is left out where the message has been; what would turn back to an earlier stage is dropped."""
+    if not onward:
+        return [], []
+    have = {host.name, arrival.origin, *arrival.served}
+    fresh = [item for item in onward if item.peer not in have or (item.stage != RELAY and item.peer != host.name)]
+    allowed = [item for item in fresh if may_follow(arrival.stage, item.stage)]
+    return allowed, [item.peer for item in fresh if not may_follow(arrival.stage, item.stage)]
+
+
+def _serve(
+    host: Host, arrival: Arrival, onward: list[Onward], peers: tuple[str, ...], shares: list[str]
+) -> tuple[list[Hop], tuple[str, ...]]:
+    """This broker distributes: a copy for each peer that wants it, and one broker for each shared subscription."""
+    origin, served, limit = arrival.origin, arrival.served, arrival.limit - 1
+    check = arrival.check or arrival.stage == HANDOVER
+    further = {item.peer for item in onward}
     have = {host.name, origin, *served}
-    final = [peer for peer in peers if peer not in have and peer not in onward]
-    picked = _pick_all(host, shares, origin, number)
-    hops = [Hop(peer, FINAL, check, (), picked.pop(peer, ())) for peer in final]
+    final = [peer for peer in peers if peer not in have and peer not in further]
+    picked = _pick_all(host, shares, origin, arrival.number)
+    hops = [Hop(peer, FINAL, check, (), picked.pop(peer, ()), limit=limit) for peer in final]
     own_shares = picked.pop(host.name, ())
-    for peer, next_stage in onward.items():
+    if onward:
         names = tuple(dict.fromkeys((host.name, origin, *served, *final)))
-        done = (*shares_done, *shares)
-        hops.append(Hop(peer, next_stage, check, names, picked.pop(peer, ()), done))
+        done = (*arrival.shares_done, *shares)
+        for item in onward:
+            known = names + _other_relays(onward, item)
+            hops.append(Hop(item.peer, item.stage, check, known, picked.pop(item.peer, ()), done, limit=limit))
     # A broker that has the message already, or does not want it otherwise, may still hold the chosen member.
-    hops += [Hop(peer, FINAL, check, (peer,), chosen) for peer, chosen in picked.items()]
-    return Route(tuple(hops), own_shares), not shares
+    hops += [Hop(peer, FINAL, check, (peer,), chosen, limit=limit) for peer, chosen in picked.items()]
+    return hops, own_shares
 
 
 def _pass_on(
-    host: Host,
-    onward: tuple[tuple[str, int], ...],
-    origin: str,
-    served: tuple[str, ...],
-    shares: list[str],
-    shares_done: tuple[str, ...],
-    check: bool,
-    stage: int,
-) -> tuple[Route, bool]:
+    host: Host, arrival: Arrival, onward: list[Onward], shares: list[str]
+) -> tuple[list[Hop], tuple[str, ...]]:
     """Someone else distributes. While it is out of reach, our own members need not wait for its choice."""
     own: tuple[str, ...] = ()
-    if stage == CLIENT and onward and not any(peer in host.up for peer, _ in onward):
+    if arrival.stage == CLIENT and onward and not any(item.peer in host.up for item in onward):
         own = tuple(share for share in shares if host.announcer.members(share))
-    names = tuple(dict.fromkeys((*served, host.name, origin))) if stage > CLIENT else ()
-    done = shares_done + own
-    check = check or stage >= OWNER
-    hops = tuple(
-        Hop(peer, next_stage, check, names, (), done, durable_only=place > 0)
-        for place, (peer, next_stage) in enumerate(onward)
-    )
-    return Route(hops, own), not shares
+    names: tuple[str, ...] = ()
+    if arrival.stage > CLIENT:
+        names = tuple(dict.fromkeys((*arrival.served, host.name, arrival.origin)))
+    done = arrival.shares_done + own
+    check = arrival.check or arrival.stage in (OWNER, HANDOVER)
+    hops: list[Hop] = []
+    for place, item in enumerate(onward):
+        known = names + _other_relays(onward, item)
+        durable_only = place > 0 and item.stage != RELAY  # relays are branches, others are two ways to one place
+        hops.append(Hop(item.peer, item.stage, check, known, (), done, durable_only, arrival.limit - 1))
+    return hops, own
+
+
+def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
+    """They get the message from us, so none need send it to another."""
+    return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
 def _shares(host: Host, topic: str) -> list[str]:

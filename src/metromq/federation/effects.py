@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from metromq.federation.links.frames import Frame, TableEntry
+from metromq.federation.coordination.facts import Fact
+from metromq.federation.links.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +30,33 @@ class RoutesChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanged:
-    entries: tuple[TableEntry, ...]
+class FactsLearnt:
+    """The city agrees on other facts than before; for logs and for who wants to watch."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursChanged:
+    """Keep links to these peers, and to no others."""
+
+    peers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reroute:
-    """Take what waits for `peer` at stage OWNER in the area and route it again, marked CHECK: `heir` is responsible."""
+    """What waits for `peer` at stage OWNER and has this key is to be routed again, marked CHECK: `heir` has the key."""
 
-    area: str
+    key: str  # compare with `Node.router.key(topic)`
     peer: str
     heir: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """We stood in for the area and another stand-in won: send it what came in the last `age_us`, at stage HANDOVER."""
+    """We stood in for the key and another stand-in won: send it what came in the last `age_us`, at stage HANDOVER."""
 
-    area: str
+    key: str
     heir: str
     age_us: int
 
@@ -106,7 +116,8 @@ Effect = (
     Send
     | Keep
     | RoutesChanged
-    | TableChanged
+    | FactsLearnt
+    | NeighboursChanged
     | Reroute
     | HandOver
     | Replay

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from metromq.federation.interest import SHARE_PREFIX, plain_filter
+from metromq.federation.distribution import Arrival, distribute
+from metromq.federation.interest import SHARE_PREFIX
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, FINAL, NAMES, OWNER
-from metromq.protocol.topics.areas import area_of, areas_touched
+from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, NAMES
 from metromq.protocol.topics.names import validate_filter, validate_topic
 
 
@@ -46,47 +46,46 @@ def explain_step(
     origin: str = "",
     served: tuple[str, ...] = (),
     subscribers: int = -1,
+    limit: int = HOP_LIMIT,
 ) -> Step:
     """Raises ProtocolViolation for what is neither a topic nor a filter."""
     if is_filter(topic):
         validate_filter(topic)
         return _subscription(node, topic, subscribers)
     validate_topic(topic)
-    route = node.route(topic, stage, origin or node.name, 0, served)
-    hops = tuple(StepHop(hop.peer, NAMES[hop.stage], _why(node, topic, hop.stage), hop.served) for hop in route.hops)
-    reasons = node.router.explain(topic) if stage < FINAL else (f"{node.name} serves its own subscribers.",)
-    return Step(node.name, topic, NAMES[stage], reasons, hops, node.interest.peers_for(topic), subscribers)
+    interested = node.interest.peers_for(topic)
+    if stage >= FINAL:
+        reasons: tuple[str, ...] = (f"{node.name} serves its own subscribers.",)
+        return Step(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
+    arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit)
+    route, _ = distribute(node, arrival)  # not node.route, which counts
+    whys = {item.peer: item.why for item in node.router.decide(topic, stage, arrival.origin).onward}
+    usual = "has subscribers" if interested else "gets every message"
+    hops = tuple(
+        StepHop(hop.peer, NAMES[hop.stage], usual if hop.stage == FINAL else whys.get(hop.peer, ""), hop.served)
+        for hop in route.hops
+    )
+    reasons = node.router.explain(topic)
+    if route.dropped:
+        reasons += (f"{node.name} drops the copies for {', '.join(route.dropped)}: {_why_dropped(limit)}.",)
+    return Step(node.name, topic, NAMES[stage], reasons, hops, interested, subscribers)
+
+
+def _why_dropped(limit: int) -> str:
+    if limit < 1:
+        return f"the message has crossed {HOP_LIMIT} links, and may cross no more"
+    return "they would take the message back to an earlier stage"
 
 
 def _subscription(node: Node, topic_filter: str, subscribers: int) -> Step:
     beyond = node.router.announce_to(topic_filter)
     hops = tuple(
-        StepHop(peer, "announce", _why_told(node, topic_filter, peer)) for peer in node.peers if peer in beyond
+        StepHop(peer, "announce", " ".join(node.router.explain(topic_filter, peer)))
+        for peer in node.peers
+        if peer in beyond
     )
     wanted = tuple(peer for peer in node.peers if node.interest.wants(peer, topic_filter))
-    # The hops say which area is subscribed where; as sentences that would be up to one a broker.
-    reasons = tuple(line for line in node.router.explain(topic_filter) if not line.startswith("area "))
-    return Step(node.name, topic_filter, NAMES[CLIENT], reasons, hops, wanted, subscribers)
-
-
-def _why(node: Node, topic: str, stage: int) -> str:
-    if stage == FINAL:
-        return "has subscribers" if node.interest.peers_for(topic) else "gets every message"
-    area = area_of(topic, node.city.areas.l_b) if node.table.homes else None
-    if area is None:
-        return "distributes every message"
-    if stage == OWNER:
-        return f"is responsible for area {area}"
-    return f"is the home broker of area {area}"
-
-
-def _why_told(node: Node, topic_filter: str, peer: str) -> str:
-    if not node.table.homes:
-        return "every broker knows every subscription" if peer != node.city.central else "it is the central broker"
-    table = node.table
-    touched = areas_touched(plain_filter(topic_filter), node.city.areas.l_b)
-    areas = [area for area in touched if peer in (table.owner(area), table.home(area))]
-    return f"area {', '.join(areas)}" if areas else "topics without an area may be published there"
+    return Step(node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers)
 
 
 def step_to_json(step: Step) -> dict[str, Any]:

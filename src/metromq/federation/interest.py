@@ -103,7 +103,6 @@ class PeerInterest:
     """What every peer has announced to this broker."""
 
     def __init__(self, peers: tuple[str, ...]) -> None:
-        self._peers = peers
         self._bits = {peer: 1 << number for number, peer in enumerate(peers)}
         self._plain = FilterIndex()  # value: the peers that want it, one bit each
         self._shared = FilterIndex()  # plain filters that some shared subscription has; value: how many
@@ -113,6 +112,20 @@ class PeerInterest:
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._groups)
+
+    def member_joined(self, peer: str) -> None:
+        if peer in self._bits:
+            return
+        taken = sum(self._bits.values())
+        self._bits[peer] = ~taken & (taken + 1)  # the lowest bit that nobody has
+        self._digests[peer] = 0
+
+    def member_left(self, peer: str) -> None:
+        if peer not in self._bits:
+            return
+        for item in self.filters_of(peer):
+            self.set(peer, item.topic_filter, 0)
+        del self._bits[peer], self._digests[peer]
 
     def digest(self, peer: str) -> int:
         return self._digests[peer]
@@ -169,7 +182,7 @@ class PeerInterest:
             bits |= self._plain.get(topic_filter)
         if not bits:
             return ()
-        return tuple(peer for peer in self._peers if bits & self._bits[peer])
+        return tuple(peer for peer, bit in self._bits.items() if bits & bit)
 
     def shares_for(self, topic: str) -> list[str]:
         """The shared subscriptions that match."""

@@ -1,64 +1,74 @@
-"""One broker's part in the city: joins router, coordination, directory and the interest of peers; no I/O.
+"""One broker's part in the city: joins router, coordinator, directory and the interest of peers; no I/O.
+
+It knows none of their kinds: the city's file names a routing and a coordination, and their registries make them.
 
 The host (the live broker or the simulator) tells it what happens, with the time of a monotonic clock in microseconds,
 and carries out the effects that come back, in their order. `route` answers without effects, so it can sit in the path
 of every message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.announcer import Announcer
 from metromq.federation.city import City
-from metromq.federation.coordination.core import Change, TopicTable
-from metromq.federation.coordination.embedded import EmbeddedCoordinator
+from metromq.federation.coordination import coordinator_for
+from metromq.federation.coordination.coordinator import (
+    AliveChanged,
+    Event,
+    FactsChanged,
+    Greet,
+    MemberJoined,
+    MemberLeft,
+    Tell,
+)
+from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.directory import Directory
-from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route, distribute
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, distribute
 from metromq.federation.effects import (
     Effect,
-    HandOver,
+    FactsLearnt,
     Keep,
+    NeighboursChanged,
     Replay,
-    Reroute,
     RoutesChanged,
     Send,
     SendRetained,
-    TableChanged,
 )
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
     VERSION,
-    Beat,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    Facts,
     Frame,
     Hello,
     Interest,
     InterestRequest,
     RetainedRequest,
-    Table,
     decode_frame,
 )
-from metromq.federation.routing import Router, router_for
-from metromq.federation.stages import CLIENT, FINAL
-from metromq.protocol.topics.areas import area_of
+from metromq.federation.routing import ROUTINGS, Audience, Router
+from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
+from metromq.federation.takeover import Takeover
 
 CACHED_ROUTES: Final = 8192
 
 
 @dataclass(slots=True)
-class Counters:
+class NodeCounters:
     """What passed between brokers, for status and for the paper's formulas; the host counts the messages."""
 
     interest_in: int = 0
     interest_out: int = 0
     frames_in: int = 0
     frames_out: int = 0
+    copies_dropped: int = 0  # that had crossed as many links as a copy may
 
 
 class Node:
@@ -67,22 +77,25 @@ class Node:
         self.city = city
         self.name = name
         self.peers = tuple(other for other in city.names if other != name)
-        self.table = TopicTable(city.homes if city.routing == "geographic" else {})
-        self.router: Router = router_for(city, name, self.table)
-        self.coordinator = EmbeddedCoordinator(city, name, incarnation, self.table, now_us)
+        routing = ROUTINGS[city.routing]
+        succession = routing.succession(city)
+        self.coordinator = coordinator_for(city, name, incarnation, succession, now_us)
+        self.table = TopicTable(self.coordinator.book, succession)
+        self.router: Router = routing.router(city, name, self.table)
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock()
         self.directory = Directory(name, city.names, self.clock)
-        self.counters = Counters()
+        self.counters = NodeCounters()
         self.up: set[str] = set()
-        self._incarnation = incarnation
-        self._alive = city.names
-        self._claimed_us: dict[str, int] = {}  # areas that we stand in for, since when
-        self._routes: dict[str, Route] = {}
+        self._takeover = Takeover(name, self.table)
+        self._neighbours = self.neighbours
+        self._routes: dict[str, Distribution] = {}
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
-            Table: self._table_frame,
+            Facts: lambda peer, frame, now_us: self._carry_out(
+                self.coordinator.told(peer, frame.facts, now_us), now_us
+            ),
             Interest: self._interest_frame,
             InterestRequest: lambda peer, frame, now_us: [Send(peer, self.announcer.whole(peer, now_us))],
             RetainedRequest: lambda peer, frame, now_us: [SendRetained(peer, frame.filters)],
@@ -91,28 +104,47 @@ class Node:
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),
             ClientReleased: self._released,
         }
+        self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
+            MemberJoined: self._member_joined,
+            MemberLeft: self._member_left,
+            AliveChanged: lambda event, now_us: self.directory.living(event.alive),
+            FactsChanged: self._facts_changed,
+            Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event))],
+            Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
+        }
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The peers that the host keeps links to."""
+        wanted = self.router.neighbours()
+        return tuple(peer for peer in self.peers if peer in wanted)
 
     # What the host tells.
 
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval."""
-        self.coordinator.set_clients(clients)
-        due = self.coordinator.due(now_us)
-        beats = self.coordinator.beats(now_us) if due else ()
-        effects: list[Effect] = [Send(peer, self._own_hello(peer, beats)) for peer in due]
-        effects += self._table_changes(self.coordinator.claims(now_us), "", now_us)
-        alive = self.coordinator.alive(now_us)
-        if alive != self._alive:
-            self._alive = alive
-            effects += self.directory.living(alive)
-        return self._counted(effects)
+        return self.coordinated(self.coordinator.tick(now_us, clients), now_us)
+
+    def coordinated(self, events: Iterable[Event], now_us: int) -> list[Effect]:
+        """The coordinator has found out something: from its own shim, if it has one, these come at any time."""
+        return self._counted(self._carry_out(events, now_us))
+
+    def member_joined(self, name: str, now_us: int, address: str = "") -> list[Effect]:
+        """The city gets a new member; the coordinator tells the others."""
+        return self.coordinated(self.coordinator.join(name, address, now_us), now_us)
+
+    def member_left(self, name: str, now_us: int) -> list[Effect]:
+        """A member leaves for good; what it was responsible for goes to heirs."""
+        return self.coordinated(self.coordinator.leave(name, now_us), now_us)
 
     def peer_up(self, peer: str, now_us: int) -> list[Effect]:
         """Control frames can reach the peer from now on."""
+        if peer not in self.peers:
+            return []  # it has left the city, and its link will too
         self.up.add(peer)
         self._routes.clear()  # which member of a shared subscription is reachable has changed
         effects = self._announce(peer, now_us)
-        effects.append(Send(peer, self._own_hello(peer, self.coordinator.beats(now_us))))
+        effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
         return self._counted(effects)
 
@@ -123,6 +155,8 @@ class Node:
 
     def frame(self, peer: str, data: bytes, now_us: int) -> list[Effect]:
         """A control frame has come from the peer; raises PeerViolation for one that is not in order."""
+        if peer not in self.peers:
+            raise ProtocolViolation(f"{peer} is no member of the city")
         self.counters.frames_in += 1
         decoded = decode_frame(data)
         return self._counted(self._handlers[type(decoded)](peer, decoded, now_us))
@@ -141,14 +175,18 @@ class Node:
 
     def restore(self, peer: str, frame: Frame, now_us: int) -> None:
         """A frame that a Keep put into the journal of an earlier life."""
-        if isinstance(frame, Table):
-            self.table.merge(frame.entries)
+        if isinstance(frame, Facts):
+            for event in self.coordinator.restore(frame.facts, now_us):
+                if isinstance(event, MemberJoined | MemberLeft):
+                    self._events[type(event)](event, now_us)
+            self.announcer.facts_changed()
+            self._routes.clear()
         elif isinstance(frame, Interest) and peer in self.peers:
             self._apply_interest(peer, frame)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
-        kept = [Keep("", Table(self.table.entries()))]
+        kept = [Keep("", Facts(self.coordinator.book.facts()))]
         kept += [Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())) for peer in self.peers]
         return kept
 
@@ -164,18 +202,23 @@ class Node:
         shares: tuple[str, ...] = (),
         shares_done: tuple[str, ...] = (),
         check: bool = False,
-    ) -> Route:
+        limit: int = HOP_LIMIT,
+    ) -> Distribution:
         """Where a message goes from here. `number` is its offset at its origin, or any counter at QoS 0."""
         if stage >= FINAL:
-            return Route((), shares) if shares else EMPTY_ROUTE
-        if stage == CLIENT and not check:
+            return Distribution((), shares) if shares else NOWHERE
+        usual = stage == CLIENT and not check and limit == HOP_LIMIT
+        if usual:
             cached = self._routes.get(topic)
             if cached is not None:
                 return cached
-        route, plain = distribute(self, topic, stage, origin or self.name, number, served, shares_done, check)
+        arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit)
+        route, plain = distribute(self, arrival)
         if shares:
-            route = Route(route.hops, tuple(dict.fromkeys(route.shares + shares)))
-        if stage == CLIENT and plain and not check:
+            route = Distribution(route.hops, tuple(dict.fromkeys(route.shares + shares)), route.dropped)
+        if route.dropped:
+            self.counters.copies_dropped += len(route.dropped)
+        elif usual and plain:
             if len(self._routes) >= CACHED_ROUTES:
                 self._routes.clear()
             self._routes[topic] = route
@@ -183,13 +226,11 @@ class Node:
 
     def replays(self, topic: str, origin: str, age_us: int, now_us: int) -> bool:
         """Whether a journalled message is ours to send to a peer whose interest came late (see Replay)."""
-        area = area_of(topic, self.city.areas.l_b) if self.table.homes else None
-        if area is None:
-            return origin in ("", self.name) or self.router.serves(topic)
-        if self.table.home(area) == self.name:
-            return True
-        claimed_us = self._claimed_us.get(area)
-        return claimed_us is not None and now_us - age_us >= claimed_us
+        key = self.router.key(topic)
+        if key is not None:
+            return self._takeover.covers(key, age_us, now_us)
+        # Whoever would distribute a message that others send here has distributed this one too.
+        return origin in ("", self.name) or self.router.decide(topic, OWNER, origin).audience is not Audience.NOBODY
 
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         lines = list(self.router.explain(topic_or_filter))
@@ -203,56 +244,59 @@ class Node:
 
     # Inside.
 
-    def _own_hello(self, peer: str, beats: tuple[Beat, ...]) -> Hello:
-        return Hello(
-            VERSION, self._incarnation, self.table.digest(), self.announcer.digest(peer), beats, self.clock.latest_us()
-        )
+    def _hello_to(self, event: Greet) -> Hello:
+        return Hello(VERSION, self.announcer.digest(event.peer), event.greeting, self.clock.latest_us())
+
+    def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for event in events:
+            effects += self._events[type(event)](event, now_us)
+        return effects
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
         if hello.version != VERSION:
             raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {VERSION}")
         self.clock.heard(hello.time_us)
-        self.coordinator.heard(hello, now_us)
-        effects: list[Effect] = []
-        if hello.table_digest != self.table.digest():
-            effects.append(Send(peer, Table(self.table.entries())))
+        effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         if hello.interest_digest != self.interest.digest(peer):
             effects.append(Send(peer, InterestRequest()))
         return effects
 
-    def _table_frame(self, peer: str, frame: Table, now_us: int) -> list[Effect]:
-        if any(entry.owner not in self.city.by_name for entry in frame.entries):
-            raise ProtocolViolation(f"{peer} sent a topic table with a broker that is not in the city's file")
-        return self._table_changes(self.coordinator.merge(frame.entries, now_us), peer, now_us)
-
-    def _table_changes(self, changes: tuple[Change, ...], source: str, now_us: int) -> list[Effect]:
-        if not changes:
+    def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
+        if event.name == self.name or event.name in self.peers:
             return []
+        self.peers = (*self.peers, event.name)
+        self.interest.member_joined(event.name)
+        self.announcer.member_joined(event.name)
+        return self._neighbours_changed()
+
+    def _member_left(self, event: MemberLeft, now_us: int) -> list[Effect]:
+        if event.name not in self.peers:
+            return []
+        self.peers = tuple(peer for peer in self.peers if peer != event.name)
+        self.up.discard(event.name)
+        self.interest.member_left(event.name)
+        self.announcer.member_left(event.name)
+        self.directory.member_left(event.name)
         self._routes.clear()
-        entries = tuple(change.after for change in changes)
-        claimed = any(entry.owner == self.name for entry in entries)
-        effects: list[Effect] = [Keep("", Table(entries)), TableChanged(entries), RoutesChanged(("#",))]
-        # The source knows its own entries, but not the claims that they made us do.
-        effects += [Send(peer, Table(entries)) for peer in sorted(self.up) if peer != source or claimed]
-        self.announcer.table_changed()
+        return [RoutesChanged(("#",)), *self._neighbours_changed()]
+
+    def _neighbours_changed(self) -> list[Effect]:
+        before, self._neighbours = self._neighbours, self.neighbours
+        return [NeighboursChanged(self._neighbours)] if self._neighbours != before else []
+
+    def _facts_changed(self, event: FactsChanged, now_us: int) -> list[Effect]:
+        self._routes.clear()
+        facts = tuple(change.after for change in event.changes)
+        frame = Facts(facts)
+        effects: list[Effect] = [Keep("", frame), FactsLearnt(facts), RoutesChanged(("#",))]
+        effects += [Send(peer, frame) for peer in event.tell if peer in self.up]
+        effects += self._neighbours_changed()
+        self.announcer.facts_changed()
         for peer in sorted(self.up):
             effects += self._announce(peer, now_us)
-        for change in changes:
-            effects += self._owner_changed(change, now_us)
-        return effects
-
-    def _owner_changed(self, change: Change, now_us: int) -> list[Effect]:
-        area, before, after = change.after.area, change.before.owner, change.after.owner
-        effects: list[Effect] = []
-        if before not in (after, self.name) and before not in self.up:
-            effects.append(Reroute(area, before, after))
-        if after == self.name and before != self.name:
-            self._claimed_us[area] = now_us
-            effects += [Send(peer, RetainedRequest((f"{area}/#",))) for peer in sorted(self.up)]
-        if before == self.name and after != self.name:
-            claimed_us = self._claimed_us.pop(area, now_us)
-            if after != self.table.home(area):
-                effects.append(HandOver(area, after, now_us - claimed_us))
+        for change in event.changes:
+            effects += self._takeover.owner_changed(change, self.up, now_us)
         return effects
 
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
@@ -320,4 +364,4 @@ class Node:
         return sent
 
 
-__all__ = ["Hop", "Node", "Route"]
+__all__ = ["Distribution", "Hop", "Node", "NodeCounters"]

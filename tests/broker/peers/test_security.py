@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from metromq.broker import Broker
+from metromq.city_file import city_text, load_city
 from metromq.client import Client, MqttError, Will
 from metromq.errors import ConfigError
-from metromq.federation.city import LinkSecurity, load_city
-from metromq.federation.city_text import city_text
+from metromq.federation.city import LinkSecurity
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
 from metromq.federation.links.auth import Listener as ProofListener
 from metromq.protocol.wire.encode import encode

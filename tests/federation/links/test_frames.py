@@ -5,32 +5,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import MetroError, PeerViolation
+from metromq.federation.coordination.coordinator import Beat, Greeting
+from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import (
     Announcement,
-    Beat,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    Facts,
     Frame,
     Hello,
     Interest,
     InterestRequest,
     RetainedRequest,
-    Table,
-    TableEntry,
     decode_frame,
     encode_frame,
 )
+from metromq.federation.stages import FINAL
 from metromq.protocol.session.message import KIND_LINK, Message
 
 TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
 BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, NUMBER, NUMBER, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple)),
-    st.builds(Table, st.lists(st.builds(TableEntry, TEXT, TEXT, NUMBER), max_size=4).map(tuple)),
+    st.builds(Hello, NUMBER, NUMBER, st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple))),
+    st.builds(Facts, st.lists(st.builds(Fact, TEXT, TEXT, TEXT, NUMBER, TEXT), max_size=4).map(tuple)),
     st.builds(
         Interest,
         st.booleans(),
@@ -55,6 +56,11 @@ def test_frames_survive_the_wire(frame: Frame) -> None:
         decode_frame(data + b"\0")
     with pytest.raises(PeerViolation):
         decode_frame(data[:-1])
+
+
+def test_topic_tables_in_old_journals_are_areas() -> None:
+    old = bytes((2, 1)) + b"\x031/2" + b"\x03b13" + bytes((4,))
+    assert decode_frame(old) == Facts((Fact(AREA, "1/2", "b13", 4),))
 
 
 @given(st.binary(max_size=60))
@@ -85,7 +91,8 @@ def entries(draw: st.DrawFn) -> LinkMessage:
     )
     names = st.lists(st.sampled_from(["b1", "b7", "$share/g/a"]), max_size=3).map(tuple)
     flags = draw(st.sampled_from([0, CHECK, SYNC, CHECK | SYNC]))
-    return LinkMessage(message, draw(st.integers(0, 3)), draw(NUMBER), flags, draw(names), draw(names), draw(names))
+    stage, limit = draw(st.integers(0, FINAL)), draw(st.integers(0, 255))
+    return LinkMessage(message, stage, draw(NUMBER), flags, draw(names), draw(names), draw(names), limit)
 
 
 MESSAGE_FIELDS = [
@@ -105,7 +112,7 @@ MESSAGE_FIELDS = [
 
 
 def shown(entry: LinkMessage) -> tuple[object, ...]:
-    own = (entry.stage, entry.sequence, entry.flags, entry.served, entry.shares, entry.shares_done)
+    own = (entry.stage, entry.sequence, entry.flags, entry.served, entry.shares, entry.shares_done, entry.limit)
     return (*own, *(getattr(entry.message, field) for field in MESSAGE_FIELDS))
 
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.federation.city import grid_city
-from metromq.federation.links.frames import TableEntry
+from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.node import Node
-from metromq.federation.routing import ROUTERS
+from metromq.federation.routing import ROUTINGS
 from metromq.federation.stages import CLIENT, FINAL
 
 TOPICS = ("1/2/0/x", "1/temperature", "3", "kitchen/light", "$SYS/uptime")
@@ -62,7 +62,7 @@ BROKER = st.integers(0, 8)
 SUBSCRIPTIONS = st.lists(st.tuples(BROKER, st.sampled_from(FILTERS)), max_size=8)
 
 
-@given(st.sampled_from(sorted(ROUTERS)), SUBSCRIPTIONS, BROKER, st.sampled_from(TOPICS))
+@given(st.sampled_from(sorted(ROUTINGS)), SUBSCRIPTIONS, BROKER, st.sampled_from(TOPICS))
 @settings(deadline=None, max_examples=250)
 def test_everyone_who_wants_it_gets_one_copy(
     routing: str, subscriptions: list[tuple[int, str]], start: int, topic: str
@@ -97,7 +97,7 @@ def test_no_message_runs_in_a_circle_whatever_tables_say(
     network = nodes("geographic")
     names = sorted(network)
     for at, area, owner, epoch in tables:
-        network[names[at]].table.merge([TableEntry(area, names[owner], epoch)])
+        network[names[at]].coordinator.book.merge([Fact(AREA, area, names[owner], epoch)])
     for number, topic_filter in subscriptions:
         subscribe(network, names[number], topic_filter)
     copies, _ = travel(network, names[start], topic)
@@ -107,7 +107,7 @@ def test_no_message_runs_in_a_circle_whatever_tables_say(
 MEMBERS = st.dictionaries(BROKER, st.integers(1, 3), min_size=1)
 
 
-@given(st.sampled_from(sorted(ROUTERS)), MEMBERS, SUBSCRIPTIONS, BROKER, st.sampled_from(TOPICS[:4]))
+@given(st.sampled_from(sorted(ROUTINGS)), MEMBERS, SUBSCRIPTIONS, BROKER, st.sampled_from(TOPICS[:4]))
 @settings(deadline=None, max_examples=250)
 def test_exactly_one_broker_serves_a_shared_subscription(
     routing: str, members: dict[int, int], subscriptions: list[tuple[int, str]], start: int, topic: str
@@ -157,5 +157,5 @@ def test_explanations_name_the_way() -> None:
     assert "(owner)" in text
     assert "no area" in "\n".join(network["b32"].explain("kitchen/light"))
     assert "covers topics in 4 of 16 areas" in "\n".join(network["b32"].explain("1/+/2/#"))
-    for routing in ROUTERS:
+    for routing in ROUTINGS:
         assert nodes(routing)["b32"].explain("a/b")

@@ -23,7 +23,7 @@ def test_a_story_that_should_fail_fails() -> None:
 
 
 def test_statements_that_nobody_understands_are_named() -> None:
-    with pytest.raises(UsageError, match=r"line 2: 'ann sings' is no statement"):
+    with pytest.raises(UsageError, match=r"line 2: 'ann sings' is not a statement"):
         parse_scenario("city central 4\nann sings")
     with pytest.raises(UsageError, match="starts with its city"):
         parse_scenario("settle")

@@ -1,1 +1,22 @@
-"""Membership and the topic table: who is there, and who is responsible for which area; no I/O."""
+"""What a city agrees on: who is a member, who is there, and facts about who is responsible for what; no I/O.
+
+A new coordinator is a class in a file of its own and a line in COORDINATORS.
+"""
+
+from metromq.errors import UsageError
+from metromq.federation.city import City
+from metromq.federation.coordination.coordinator import Coordinator
+from metromq.federation.coordination.embedded import EmbeddedCoordinator
+from metromq.federation.coordination.succession import Succession
+
+COORDINATORS: dict[str, type[Coordinator]] = {"embedded": EmbeddedCoordinator}
+
+
+def coordinator_for(city: City, name: str, incarnation: int, succession: Succession, now_us: int) -> Coordinator:
+    """The coordinator that the city's file names."""
+    if city.coordination not in COORDINATORS:
+        raise UsageError(f"coordination = {city.coordination} cannot be run; choose {' or '.join(COORDINATORS)}")
+    return COORDINATORS[city.coordination](city, name, incarnation, succession, now_us)
+
+
+__all__ = ["COORDINATORS", "Coordinator", "coordinator_for"]

@@ -13,7 +13,6 @@ from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.session import records
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
-from metromq.protocol.topics.areas import area_of
 from metromq.protocol.topics.names import matches
 
 MARK_EVERY_US: Final = 1_000_000
@@ -61,13 +60,12 @@ class CatchUp:
     def reroute(self, effect: Reroute) -> None:
         """What waits at a broker that is gone, for areas that now have another one, goes to the heir."""
         hub = self._hub
-        level = self._node.city.areas.l_b
         session = hub.link_session(effect.peer)
         hub.load_all(session)
         taken = [
             entry
             for entry in (*session.inflight.values(), *session.queue)
-            if read_slip(entry.note).stage == OWNER and area_of(hub.load(entry).topic, level) == effect.area
+            if read_slip(entry.note).stage == OWNER and self._node.router.key(hub.load(entry).topic) == effect.key
         ]
         for entry in taken:
             message = hub.load(entry)
@@ -87,11 +85,10 @@ class CatchUp:
     def hand_over(self, effect: HandOver) -> None:
         """Another stand-in is responsible now: it gets what came while we were, to serve whom we could not."""
         name = self._node.name
-        level = self._node.city.areas.l_b
         names = {number: peer for peer, number in self._link_numbers().items()}
         for record in list(self._since(effect.age_us)):
             message = record.message
-            if message.kind == KIND_REPLAY or area_of(message.topic, level) != effect.area:
+            if message.kind == KIND_REPLAY or self._node.router.key(message.topic) != effect.key:
                 continue
             peers = sorted(names[target.session] for target in record.targets if target.session in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))

@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import EMPTY_ROUTE, Hop, Route
+from metromq.federation.distribution import NOWHERE, Distribution, Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import slip_of
@@ -22,9 +22,9 @@ class Copies:
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
         self._routed: Message | None = None
-        self._route: Route = EMPTY_ROUTE
-        self._durable: dict[Route, list[LinkCopy]] = {}
-        self._fleeting: dict[Route, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
+        self._route: Distribution = NOWHERE
+        self._durable: dict[Distribution, list[LinkCopy]] = {}
+        self._fleeting: dict[Distribution, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
         self._number = 0
 
     def take(self, entry: LinkMessage | None, uses: int = 0) -> None:
@@ -51,7 +51,7 @@ class Copies:
             known[route] = found
         return found
 
-    def of_run(self, route: Route) -> list[LinkCopy] | None:
+    def of_run(self, route: Distribution) -> list[LinkCopy] | None:
         """The copies of a QoS 0 message, where they are the same for every message of the topic."""
         if route.shares or any(hop.shares or hop.shares_done for hop in route.hops):
             return None
@@ -60,7 +60,7 @@ class Copies:
     def picks_share(self, share: str, message: Message) -> bool:
         return share in self._routing(message).shares
 
-    def _routing(self, message: Message) -> Route:
+    def _routing(self, message: Message) -> Distribution:
         if message is not self._routed:
             entry = self._entry
             if entry is None or entry.message is not message:
@@ -70,17 +70,17 @@ class Copies:
             self._routed = message
         return self._route
 
-    def _of_client(self, message: Message) -> Route:
+    def _of_client(self, message: Message) -> Distribution:
         log = self._hub.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
         return self._node.route(message.topic, CLIENT, self._node.name, number)
 
-    def _of_peer(self, entry: LinkMessage) -> Route:
+    def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
         shares = entry.shares if self._uses & SHARE else ()
         if not self._uses & DISTRIBUTE:
-            return Route((), shares) if shares else EMPTY_ROUTE
+            return Distribution((), shares) if shares else NOWHERE
         return self._node.route(
             message.topic,
             entry.stage,
@@ -90,4 +90,5 @@ class Copies:
             shares,
             entry.shares_done,
             bool(entry.flags & CHECK),
+            entry.limit,
         )

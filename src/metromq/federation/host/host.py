@@ -12,8 +12,10 @@ from metromq.errors import PeerViolation
 from metromq.federation.city import City
 from metromq.federation.effects import (
     Effect,
+    FactsLearnt,
     HandOver,
     Keep,
+    NeighboursChanged,
     Replay,
     Reroute,
     RoutesChanged,
@@ -22,7 +24,6 @@ from metromq.federation.effects import (
     SessionFound,
     SessionRefused,
     SessionTaken,
-    TableChanged,
 )
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
@@ -76,7 +77,8 @@ class Host(Federation):
             Send: self._send_frame,
             Keep: self._keep,
             RoutesChanged: self._routes_changed,
-            TableChanged: self._table_changed,
+            FactsLearnt: self._facts_learnt,
+            NeighboursChanged: self._neighbours_changed,
             Reroute: self._catch_up.reroute,
             HandOver: self._catch_up.hand_over,
             Replay: self._catch_up.replay,
@@ -104,9 +106,8 @@ class Host(Federation):
                     session.opened_us,
                     session.clean_us,
                 )
-        for peer in self.node.peers:
-            link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), transport, self)
-            link.open()
+        for peer in self.node.neighbours:
+            self._open_link(peer)
         self.run(self.node.directory.living(self.city.names))
         self.tick()
 
@@ -158,9 +159,22 @@ class Host(Federation):
     def _keep(self, effect: Keep) -> None:
         self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
-    def _table_changed(self, effect: TableChanged) -> None:
-        for entry in effect.entries:
-            self._report("info", "topic table", area=entry.area, owner=entry.owner, epoch=entry.epoch)
+    def _facts_learnt(self, effect: FactsLearnt) -> None:
+        for fact in effect.facts:
+            self._report("info", "fact", kind=fact.kind, key=fact.key, owner=fact.owner, epoch=fact.epoch)
+
+    def _neighbours_changed(self, effect: NeighboursChanged) -> None:
+        """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""
+        wanted = set(self.node.neighbours)
+        for peer in [peer for peer in self.links if peer not in wanted]:
+            self.links.pop(peer).close()
+        for peer in sorted(wanted - set(self.links)):
+            self._open_link(peer)
+
+    def _open_link(self, peer: str) -> None:
+        if self._transport is not None:
+            link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), self._transport, self)
+            link.open()
 
     def _routes_changed(self, effect: RoutesChanged) -> None:
         for topic_filter in effect.filters:

@@ -53,13 +53,14 @@ class Receiving:
         route = hub.routes.find(run.topic())
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            onward = self._copies.of_run(self._node.route(route.topic, slip.stage, run.origin, 0, slip.served))
+            slip_route = self._node.route(route.topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
+            onward = self._copies.of_run(slip_route)
         if route.plain and onward is not None and self._node.name not in slip.served:
             hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
             return
         for text in run.payloads():
             message = Message(route.topic, text, 0, False, b"", 0, hub.wall_us, "", KIND_LINK, run.origin)
-            self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served))
+            self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit))
         self._copies.take(None)
 
     def _count(self, peer: str, messages: int, size: int) -> None:

@@ -8,10 +8,10 @@ import struct
 from typing import Final, final
 
 from metromq.errors import MalformedPacket
-from metromq.federation.stages import FINAL
+from metromq.federation.stages import FINAL, HOP_LIMIT
 from metromq.protocol.session.message import KIND_LINK, Message
 
-VERSION: Final = 1
+VERSION: Final = 2
 CHECK: Final = 1  # may have come by another way before: look it up
 SYNC: Final = 2  # a retained message that is passed on later, not a publication
 _RETAIN: Final = 4
@@ -20,7 +20,7 @@ _EXPIRES: Final = 16
 _QOS_SHIFT: Final = 6
 
 _HEAD: Final = struct.Struct("<BHI")  # version, names, entries
-_ENTRY: Final = struct.Struct("<BBHQqQHHII")
+_ENTRY: Final = struct.Struct("<BBBHQqQHHII")
 _ROUTE_HEAD: Final = struct.Struct("<HHH")
 _U16: Final = struct.Struct("<H")
 _U64: Final = struct.Struct("<Q")
@@ -39,6 +39,7 @@ class LinkMessage:
         served: tuple[str, ...] = (),
         shares: tuple[str, ...] = (),
         shares_done: tuple[str, ...] = (),
+        limit: int = HOP_LIMIT,
     ) -> None:
         self.message = message  # its origin is always named here, and origin_offset is -1 at QoS 0
         self.stage = stage
@@ -47,6 +48,7 @@ class LinkMessage:
         self.served = served  # brokers that have it or will get it from someone else
         self.shares = shares  # shared subscriptions that the receiver must serve
         self.shares_done = shares_done  # shared subscriptions that someone else has served
+        self.limit = limit  # how many more links it may cross from the receiver
 
 
 def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") -> bytes:
@@ -68,6 +70,7 @@ def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") ->
             _ENTRY.pack(
                 flags,
                 entry.stage,
+                entry.limit,
                 _number(names, message.origin or own_name),
                 entry.sequence,
                 message.origin_offset if message.origin else message.offset,
@@ -132,9 +135,8 @@ def _decode_batch(data: bytes, now_us: int) -> list[LinkMessage]:
 
 
 def _decode_entry(data: bytes, position: int, names: list[str], now_us: int) -> tuple[LinkMessage, int]:
-    flags, stage, origin, sequence, offset, time_us, n_topic, n_publisher, n_properties, n_payload = _ENTRY.unpack_from(
-        data, position
-    )
+    head = _ENTRY.unpack_from(data, position)
+    flags, stage, limit, origin, sequence, offset, time_us, n_topic, n_publisher, n_properties, n_payload = head
     if stage > FINAL or flags >> _QOS_SHIFT > 2:
         raise MalformedPacket(f"a batch of a link holds a message of stage {stage} and QoS {flags >> _QOS_SHIFT}")
     position += _ENTRY.size
@@ -142,7 +144,7 @@ def _decode_entry(data: bytes, position: int, names: list[str], now_us: int) -> 
     if flags & _EXPIRES:
         expires_us = now_us + _U64.unpack_from(data, position)[0]
         position += 8
-    entry = LinkMessage(_NOTHING, stage, sequence, flags & 3)
+    entry = LinkMessage(_NOTHING, stage, sequence, flags & 3, limit=limit)
     if flags & _ROUTE:
         n_served, n_shares, n_done = _ROUTE_HEAD.unpack_from(data, position)
         position += _ROUTE_HEAD.size

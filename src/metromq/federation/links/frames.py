@@ -10,50 +10,30 @@ from dataclasses import dataclass
 from typing import Final
 
 from metromq.errors import ProtocolViolation
+from metromq.federation.coordination.coordinator import Beat, Greeting
+from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.links.codec import Reader, Writer
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
-VERSION: Final = 2  # since claims carry the user
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """A sign of life, passed on from broker to broker: newer when (incarnation, count) is greater."""
-
-    broker: str
-    incarnation: int  # grows with every start of the broker
-    count: int  # grows with every hello of this incarnation
-    clients: int
-    age_ms: int  # how long ago it was heard from the broker itself
+VERSION: Final = 3  # since sessions move by pieces, probes and markers
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Sent to every peer now and then, and as soon as a link is up."""
+    """A coordinator's greeting, and a digest of all that the sender has announced to the receiver."""
 
     version: int
-    incarnation: int
-    table_digest: int
-    interest_digest: int  # of all that the sender has announced to the receiver
-    beats: tuple[Beat, ...]
+    interest_digest: int
+    greeting: Greeting
     time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
 
 
 @dataclass(frozen=True, slots=True)
-class TableEntry:
-    """`owner` is responsible for `area` since `epoch`; of two entries the greater (epoch, owner) counts."""
-
-    area: str
-    owner: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    entries: tuple[TableEntry, ...]
+class Facts:
+    facts: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +116,7 @@ class ClientReleased:
 
 Frame = (
     Hello
-    | Table
+    | Facts
     | Interest
     | InterestRequest
     | RetainedRequest
@@ -166,9 +146,10 @@ def decode_frame(data: bytes) -> Frame:
 
 
 def _write_hello(out: Writer, frame: Hello) -> None:
-    for value in (frame.version, frame.incarnation, frame.table_digest, frame.interest_digest, len(frame.beats)):
+    greeting = frame.greeting
+    for value in (frame.version, greeting.incarnation, greeting.digest, frame.interest_digest, len(greeting.beats)):
         out.number(value)
-    for beat in frame.beats:
+    for beat in greeting.beats:
         out.text(beat.broker)
         for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
             out.number(value)
@@ -176,21 +157,30 @@ def _write_hello(out: Writer, frame: Hello) -> None:
 
 
 def _read_hello(data: Reader) -> Hello:
-    version, incarnation, table, interest, count = (data.number() for _ in range(5))
+    version, incarnation, digest, interest, count = (data.number() for _ in range(5))
     beats = tuple(Beat(data.text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count))
-    return Hello(version, incarnation, table, interest, beats, data.number())
+    return Hello(version, interest, Greeting(incarnation, digest, beats), data.number())
 
 
-def _write_table(out: Writer, frame: Table) -> None:
-    out.number(len(frame.entries))
-    for entry in frame.entries:
-        out.text(entry.area)
-        out.text(entry.owner)
-        out.number(entry.epoch)
+def _write_facts(out: Writer, frame: Facts) -> None:
+    out.number(len(frame.facts))
+    for fact in frame.facts:
+        out.text(fact.kind)
+        out.text(fact.key)
+        out.text(fact.owner)
+        out.number(fact.epoch)
+        out.text(fact.value)
 
 
-def _read_table(data: Reader) -> Table:
-    return Table(tuple(TableEntry(data.text(), data.text(), data.number()) for _ in range(data.number())))
+def _read_facts(data: Reader) -> Facts:
+    return Facts(
+        tuple(Fact(data.text(), data.text(), data.text(), data.number(), data.text()) for _ in range(data.number()))
+    )
+
+
+def _read_areas(data: Reader) -> Facts:
+    """Journals of earlier versions hold topic tables of areas."""
+    return Facts(tuple(Fact(AREA, data.text(), data.text(), data.number()) for _ in range(data.number())))
 
 
 def _write_interest(out: Writer, frame: Interest) -> None:
@@ -260,7 +250,7 @@ def _write_released(out: Writer, frame: ClientReleased) -> None:
 
 _KINDS: dict[type, int] = {
     Hello: 1,
-    Table: 2,
+    Facts: 11,
     Interest: 3,
     InterestRequest: 4,
     RetainedRequest: 5,
@@ -271,7 +261,6 @@ _KINDS: dict[type, int] = {
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
-    2: _write_table,
     3: _write_interest,
     4: lambda out, frame: None,
     5: _write_request,
@@ -279,10 +268,11 @@ _WRITERS: dict[int, Callable[..., None]] = {
     7: _write_answer,
     8: _write_moved,
     9: _write_released,
+    11: _write_facts,
 }
 _READERS: dict[int, Callable[[Reader], Frame]] = {
     1: _read_hello,
-    2: _read_table,
+    2: _read_areas,
     3: _read_interest,
     4: lambda data: InterestRequest(),
     5: lambda data: RetainedRequest(tuple(data.text() for _ in range(data.number()))),
@@ -290,4 +280,5 @@ _READERS: dict[int, Callable[[Reader], Frame]] = {
     7: lambda data: ClientAnswer(data.text(), data.number(), data.text(), bool(data.number())),
     8: _read_moved,
     9: lambda data: ClientReleased(data.text(), data.number()),
+    11: _read_facts,
 }

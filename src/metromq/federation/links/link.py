@@ -201,7 +201,8 @@ class LinkOutlet(Outlet):
 
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
         slip = read_slip(note)
-        entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, slip.shares, slip.shares_done)
+        shares = slip.shares, slip.shares_done
+        entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, *shares, slip.limit)
         entries.append(entry)
         self.waiting_bytes += _bytes_of(entry)
         self._mark()

@@ -5,7 +5,11 @@ from functools import lru_cache
 
 from metromq.federation.distribution import Hop
 from metromq.federation.links.batch import CHECK
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
 from metromq.protocol.session.packing import Packer, Unpacker
+
+_WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
+_OLD_STAGES = (CLIENT, OWNER, HANDOVER, FINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +19,12 @@ class RoutingSlip:
     served: tuple[str, ...]
     shares: tuple[str, ...]
     shares_done: tuple[str, ...]
+    limit: int
 
 
 @lru_cache(maxsize=4096)
 def slip_of(hop: Hop, flags: int = 0) -> bytes:
-    packer = Packer().u8(hop.stage).u8(flags | (CHECK if hop.check else 0))
+    packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags | (CHECK if hop.check else 0)).u8(hop.limit)
     for names in (hop.served, hop.shares, hop.shares_done):
         packer.u16(len(names))
         for name in names:
@@ -30,6 +35,10 @@ def slip_of(hop: Hop, flags: int = 0) -> bytes:
 @lru_cache(maxsize=4096)
 def read_slip(note: bytes) -> RoutingSlip:
     reader = Unpacker(note)
-    stage, flags = reader.u8(), reader.u8()
+    first, flags = reader.u8(), reader.u8()
+    if first & _WITH_LIMIT:
+        stage, limit = first & ~_WITH_LIMIT, reader.u8()
+    else:
+        stage, limit = _OLD_STAGES[first], HOP_LIMIT
     lists = [tuple(reader.text() for _ in range(reader.u16())) for _ in range(3)]
-    return RoutingSlip(stage, flags, *lists)
+    return RoutingSlip(stage, flags, lists[0], lists[1], lists[2], limit)

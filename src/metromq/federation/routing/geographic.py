@@ -6,13 +6,22 @@ sentence holds through takeover, split and return: every message of an area reac
 that wants it, and serves whoever was not served yet.
 """
 
+from collections.abc import Mapping
+from typing import final
+
+from metromq.federation.city import City
+from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.succession import Succession
 from metromq.federation.interest import plain_filter
-from metromq.federation.routing.router import STAY, Audience, Decision, Router, stays_here
+from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.topics.areas import area_of, areas_touched, reaches_beyond_areas
 
 
 class GeographicRouter(Router):
+    def key(self, topic: str) -> str | None:
+        return area_of(topic, self.city.areas.l_b)
+
     def announce_to(self, topic_filter: str) -> frozenset[str]:
         topic_filter = plain_filter(topic_filter)
         if reaches_beyond_areas(topic_filter):
@@ -23,28 +32,35 @@ class GeographicRouter(Router):
             brokers.add(self.table.home(area))
         return frozenset(brokers) - {self.name}
 
-    def decide(self, topic: str, stage: int) -> Decision:
+    def decide(self, topic: str, stage: int, origin: str) -> Suggestion:
         if stays_here(topic) or stage >= FINAL:
             return STAY
-        area = area_of(topic, self.city.areas.l_b)
+        area = self.key(topic)
         if area is None:
-            return Decision(Audience.INTERESTED) if stage == CLIENT else STAY
+            return Suggestion(Audience.INTERESTED) if stage == CLIENT else STAY
         owner, home = self.table.owner(area), self.table.home(area)
         if stage == HANDOVER:
-            return Decision(Audience.INTERESTED)
+            return Suggestion(Audience.INTERESTED)
         if owner == self.name:
-            return Decision(Audience.INTERESTED, () if home == self.name else ((home, HANDOVER),))
+            return Suggestion(Audience.INTERESTED, () if home == self.name else self._pass_on(area, HANDOVER, home))
         if stage == CLIENT:
-            return Decision(Audience.NOBODY, ((owner, OWNER),))
+            return Suggestion(Audience.NOBODY, self._pass_on(area, OWNER, owner))
         # The sender's table is older or newer than ours. Whoever is responsible or at home serves it.
         if home == self.name:
-            return Decision(Audience.INTERESTED)
-        return Decision(Audience.NOBODY, tuple((name, HANDOVER) for name in dict.fromkeys((owner, home))))
+            return Suggestion(Audience.INTERESTED)
+        return Suggestion(Audience.NOBODY, self._pass_on(area, HANDOVER, *dict.fromkeys((owner, home))))
 
-    def explain(self, topic_or_filter: str) -> tuple[str, ...]:
+    def _pass_on(self, area: str, stage: int, *peers: str) -> tuple[Onward, ...]:
+        at_home = self.table.home(area) if stage == HANDOVER else ""
+        roles = ((peer, "the home broker of" if peer == at_home else "responsible for") for peer in peers)
+        return tuple(Onward(peer, stage, f"is {role} area {area}") for peer, role in roles)
+
+    def explain(self, topic_or_filter: str, peer: str = "") -> tuple[str, ...]:
+        if peer:
+            return (self._why_told(topic_or_filter, peer),)
         if "+" in topic_or_filter or "#" in topic_or_filter:
             return self._explain_filter(topic_or_filter)
-        area = area_of(topic_or_filter, self.city.areas.l_b)
+        area = self.key(topic_or_filter)
         if area is None:
             return (
                 f"{topic_or_filter} does not start with a digit, so it has no area and is routed by interest:",
@@ -62,12 +78,48 @@ class GeographicRouter(Router):
 
     def _explain_filter(self, topic_filter: str) -> tuple[str, ...]:
         areas = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
-        lines = [f"{topic_filter} covers topics in {len(areas)} of {len(self.table.homes)} areas."]
-        lines += [f"area {area}: subscribed at {self.table.owner(area)}" for area in areas]
+        lines = [f"{topic_filter} covers topics in {len(areas)} of {len(self.table.entries())} areas."]
         if reaches_beyond_areas(plain_filter(topic_filter)):
             lines.append("It can also match topics without an area, so it is announced to every broker.")
         return tuple(lines)
 
-    def serves(self, topic: str) -> bool:
-        area = area_of(topic, self.city.areas.l_b)
-        return area is not None and self.name in (self.table.owner(area), self.table.home(area))
+    def _why_told(self, topic_filter: str, peer: str) -> str:
+        touched = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
+        areas = [area for area in touched if peer in (self.table.owner(area), self.table.home(area))]
+        return f"area {', '.join(areas)}" if areas else "topics without an area may be published there"
+
+
+@final
+class AreaSuccession(Succession):
+    """At the start everybody owns its home. The heir is the nearest (or least loaded) living member of the home's
+    cluster, or, when the whole cluster is gone, of the city: a site that is cut off serves every area."""
+
+    kind = AREA
+    fixed = frozenset((AREA,))
+
+    def __init__(self, city: City) -> None:
+        self._city = city
+
+    def first(self) -> tuple[Fact, ...]:
+        return tuple(Fact(AREA, area, self._city.homes[area], 0) for area in sorted(self._city.homes))
+
+    def home(self, fact: Fact) -> str:
+        return self._city.homes.get(fact.key, "") if fact.kind == AREA else ""
+
+    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+        home = self.home(fact)
+        if not home or home in living:
+            return home
+        city = self._city
+        # A broker that joined later has no place on the map, and inherits only where nobody else is.
+        placed = sorted(name for name in living if name in city.by_name) or sorted(living)
+        cluster = city.cluster_of(home)
+        heirs = [name for name in placed if city.cluster_of(name) == cluster] or placed
+        if city.membership.takeover == "least-loaded":
+            return min(heirs, key=lambda name: (living[name], name))
+        if heirs[0] not in city.by_name:
+            return heirs[0]
+        return min(heirs, key=lambda name: (city.distance_km(home, name), name))
+
+    def filters(self, key: str) -> tuple[str, ...]:
+        return (f"{key}/#",)

@@ -1,11 +1,45 @@
-"""A city as the text of its file, for tools that fill in what a user left open."""
+"""A city's file: read strictly, with every mistake told by its field, and written again as text."""
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from metromq.config import raise_problems
+from metromq.errors import UsageError
 from metromq.federation.city import City
+from metromq.settings import check_settings, read_settings
+
+PREFIX = "METROMQ_CITY_"
+PRESETS = ("central", "flood-publications", "flood-subscriptions", "geographic")
+
+
+def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:
+    """The city of the file; raises one ConfigError that tells every problem with its field."""
+    city, problems = read_settings(City, path, environ or {}, PREFIX)
+    raise_problems(problems)
+    assert city is not None
+    return city
+
+
+def load_preset(name: str) -> City:
+    with resources.as_file(preset_file(name)) as path:
+        return load_city(path)
+
+
+def preset_file(name: str) -> Traversable:
+    if name not in PRESETS:
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+    return resources.files("metromq.presets").joinpath(f"{name}.toml")
+
+
+def validate_city(city: City) -> City:
+    """Checks a City that a program built itself, as `load_city` checks a file."""
+    raise_problems(check_settings(city))
+    return city
 
 
 def city_text(city: City) -> str:

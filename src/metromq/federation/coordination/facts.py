@@ -1,0 +1,115 @@
+"""Facts: what a city agrees on, each with a key, an owner and an epoch; and the book in which a broker keeps them.
+
+Every broker has its own copy of the book. Facts merge by one rule, the greater (epoch, owner, value) wins, which is
+commutative, associative and idempotent: whatever way and in whatever order facts travel, brokers that have heard the
+same ones have the same book. One book serves every router; kinds keep their facts apart.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final, final
+
+AREA: Final = "area"  # area -> the broker responsible for it
+FILTER: Final = "filter"  # topic filter -> the broker that it is delegated to
+CLUSTER: Final = "cluster"  # cluster -> the broker that leads it
+BROKER: Final = "broker"  # broker -> itself, with its address; without an owner: it has left the city for good
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`owner` is always a broker, or empty: the fact has been withdrawn, and its epoch keeps it so."""
+
+    kind: str
+    key: str
+    owner: str
+    epoch: int  # -1: nothing is known
+    value: str = ""
+
+    @property
+    def version(self) -> tuple[int, str, str]:
+        return self.epoch, self.owner, self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A fact that replaced another; the one before may be nothing."""
+
+    before: Fact
+    after: Fact
+
+
+@final
+class Book:
+    """`founders` are the members in the city's file. `fixed` are kinds that have no keys but their first ones."""
+
+    def __init__(self, founders: tuple[str, ...], first: Iterable[Fact] = (), fixed: Collection[str] = ()) -> None:
+        self._founders = founders
+        self._fixed = frozenset(fixed)
+        self._kinds: dict[str, dict[str, Fact]] = {}
+        for fact in first:
+            self._kinds.setdefault(fact.kind, {})[fact.key] = fact
+        self.revision = 0  # grows with every change
+        self.members = founders  # brokers of the city, the founders first
+        self._digest = -1  # not counted yet
+        self._owners: frozenset[str] | None = None
+
+    def get(self, kind: str, key: str) -> Fact:
+        """The fact, or one of epoch -1 without an owner."""
+        return self._kinds.get(kind, {}).get(key) or Fact(kind, key, "", -1)
+
+    def owner(self, kind: str, key: str) -> str:
+        fact = self._kinds.get(kind, {}).get(key)
+        return fact.owner if fact is not None else ""
+
+    def of_kind(self, kind: str) -> tuple[Fact, ...]:
+        return tuple(self._kinds.get(kind, {}).values())
+
+    def facts(self) -> tuple[Fact, ...]:
+        return tuple(fact for facts in self._kinds.values() for fact in facts.values())
+
+    def owned_by(self, kind: str, broker: str) -> tuple[str, ...]:
+        return tuple(key for key, fact in self._kinds.get(kind, {}).items() if fact.owner == broker)
+
+    def owners(self) -> frozenset[str]:
+        """Everybody that owns anything."""
+        if self._owners is None:
+            self._owners = frozenset(fact.owner for fact in self.facts() if fact.owner and fact.kind != BROKER)
+        return self._owners
+
+    def knows_broker(self, name: str) -> bool:
+        """Whether it is, or was once, a member."""
+        return name in self._founders or name in self._kinds.get(BROKER, {})
+
+    def next(self, kind: str, key: str, owner: str, value: str = "") -> Fact:
+        """The fact that replaces what is known now; it counts when it has been merged."""
+        return Fact(kind, key, owner, self.get(kind, key).epoch + 1, value)
+
+    def merge(self, facts: Iterable[Fact]) -> tuple[Change, ...]:
+        """Takes over what is newer; keys that a fixed kind does not have are ignored."""
+        changes: list[Change] = []
+        for fact in facts:
+            before = self.get(fact.kind, fact.key)
+            if fact.version <= before.version or (before.epoch < 0 and fact.kind in self._fixed):
+                continue
+            self._kinds.setdefault(fact.kind, {})[fact.key] = fact
+            changes.append(Change(before, fact))
+        if changes:
+            self.revision += 1
+            self._digest, self._owners = -1, None
+            if any(change.after.kind == BROKER for change in changes):
+                self._count_members()
+        return tuple(changes)
+
+    def _count_members(self) -> None:
+        said = self._kinds.get(BROKER, {})
+        stayed = [name for name in self._founders if name not in said or said[name].owner]
+        joined = [name for name, fact in said.items() if fact.owner and name not in self._founders]
+        self.members = (*stayed, *sorted(joined))
+
+    def digest(self) -> int:
+        """Equal books have equal digests."""
+        if self._digest < 0:
+            rows = sorted((fact.kind, fact.key, *fact.version) for fact in self.facts())
+            self._digest = int.from_bytes(hashlib.blake2b(repr(rows).encode(), digest_size=7).digest(), "big")
+        return self._digest

@@ -1,0 +1,87 @@
+"""Who is responsible at the start, who is at home, and who inherits: what coordinators ask and routings answer.
+
+Which facts a routing needs, and who takes over when their owner is gone, is knowledge of that routing (for areas it is
+geography). A coordinator only finds out who is there, and makes everybody agree.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import final
+
+from metromq.federation.coordination.facts import Book, Fact
+
+
+class Succession(ABC):
+    """`kind` is the kind of fact that makes up the routing's topic table; empty: it has none.
+
+    `fixed` are kinds whose keys are known from the start: facts with other keys are ignored.
+    """
+
+    kind: str = ""
+    fixed: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def first(self) -> tuple[Fact, ...]:
+        """The facts that hold while nobody has said anything."""
+
+    @abstractmethod
+    def home(self, fact: Fact) -> str:
+        """The broker that claims the fact back whenever it is there; empty: whoever has it keeps it."""
+
+    @abstractmethod
+    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+        """Who takes over, of the living with the number of their clients, when the owner is gone; empty: nobody."""
+
+    @abstractmethod
+    def filters(self, key: str) -> tuple[str, ...]:
+        """What matches the topics of a key of the topic table."""
+
+
+@final
+class NoSuccession(Succession):
+    """For routings in which nobody is responsible for anything."""
+
+    def first(self) -> tuple[Fact, ...]:
+        return ()
+
+    def home(self, fact: Fact) -> str:
+        return ""
+
+    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+        return ""
+
+    def filters(self, key: str) -> tuple[str, ...]:
+        return ()
+
+
+@final
+class TopicTable:
+    """The facts of the book by which a routing finds the responsible broker."""
+
+    def __init__(self, book: Book, succession: Succession) -> None:
+        self.book = book
+        self.succession = succession
+        self.kind = succession.kind
+
+    def owner(self, key: str) -> str:
+        """The responsible broker, or the empty string where nobody is."""
+        return self.book.owner(self.kind, key)
+
+    def home(self, key: str) -> str:
+        """The broker at home, or, where there is none or it has left the city for good, the responsible one."""
+        fact = self.book.get(self.kind, key)
+        home = self.succession.home(fact)
+        return home if home in self.book.members else fact.owner
+
+    def epoch(self, key: str) -> int:
+        return self.book.get(self.kind, key).epoch
+
+    def entries(self) -> tuple[Fact, ...]:
+        return self.book.of_kind(self.kind)
+
+    def owned_by(self, broker: str) -> tuple[str, ...]:
+        return self.book.owned_by(self.kind, broker)
+
+    def digest(self) -> int:
+        """Of the whole book: brokers whose digests are equal agree on everything."""
+        return self.book.digest()
