@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metromq.federation.city import City
+from metromq.federation.directory import NO_SESSION
 from metromq.federation.distribution import Hop
 from metromq.federation.effects import (
     Effect,
@@ -17,6 +18,7 @@ from metromq.federation.effects import (
     SendRetained,
     SessionArrived,
     SessionFound,
+    SessionRefused,
     SessionTaken,
 )
 from metromq.federation.interest import FilterIndex
@@ -95,6 +97,7 @@ class SimBroker:
             SessionTaken: self._session_taken,
             SessionArrived: self._session_arrived,
             SessionFound: lambda effect: None,
+            SessionRefused: self._session_refused,
         }
 
     @property
@@ -112,8 +115,8 @@ class SimBroker:
             node.restore(peer, decode_frame(data), self.now_us)
         for topic_filter, members in self.disk.sessions.filters():
             self._run(node.subscribed(topic_filter, self.now_us, members if is_shared(topic_filter) else 1))
-        for client in self.disk.sessions.by_name:
-            node.directory.restored(client, self.disk.since[client])
+        for client, session in self.disk.sessions.by_name.items():
+            node.directory.restored(client, self.disk.since[client], session.client.user, session.opened_us)
         self._run(node.directory.living(self.city.names))
         self.network.start(self.name)
         self._tick(self.disk.lives)
@@ -184,15 +187,20 @@ class SimBroker:
 
     def connect(self, client: SimClient, clean: bool, will: Message | None = None) -> None:
         session = self.disk.sessions.by_name.get(client.name)
+        if session is not None and session.client.user != client.user:
+            client.refused = True
+            return
         if session is not None and (clean or session.clean):
             self._end_session(session)
             session = None
+        opened_us = session.opened_us if session is not None else NO_SESSION
         if session is None:
-            session = self.disk.sessions.by_name[client.name] = Session(client, True, clean)
+            session = self.disk.sessions.by_name[client.name] = Session(client, True, clean, opened_us=self.now_us)
         session.connected, session.will = True, will
         session.flush()
         self.disk.since[client.name] = self.now_us
-        self._run(self._node.directory.connected(client.name, self.now_us, clean, not clean))
+        effects = self._node.directory.connected(client.name, self.now_us, clean, not clean, client.user, opened_us)
+        self._run(effects)
 
     def disconnect(self, client: str, abruptly: bool) -> None:
         session = self.disk.sessions.by_name.get(client)
@@ -450,9 +458,20 @@ class SimBroker:
 
     # Sessions that move.
 
+    def _session_refused(self, effect: SessionRefused) -> None:
+        """The live broker lets nobody in before the answer; here the newcomer leaves again."""
+        session = self.disk.sessions.by_name.get(effect.client)
+        if session is not None and self.disk.since[effect.client] == effect.time_us:
+            session.client.refused = True
+            self._end_session(session)
+
     def _session_taken(self, effect: SessionTaken) -> None:
         session = self.disk.sessions.by_name.get(effect.client)
         if session is None:
+            return
+        if effect.foreign:
+            session.client.refused = True
+            self._end_session(session)
             return
         session.connected, session.will = False, None
         if effect.clean_start or session.clean:
@@ -473,6 +492,8 @@ class SimBroker:
         messages = [LinkMessage(message, FINAL) for message, _, _ in session.queue]
         session.queue.clear()
         state = {
+            "user": session.client.user,
+            "opened_us": session.opened_us,
             "subscriptions": session.subscriptions,
             "messages": encode_batch(messages, self.now_us).hex(),
         }
@@ -484,9 +505,13 @@ class SimBroker:
         session = self.disk.sessions.by_name.get(effect.client)
         if session is None or self.disk.since[effect.client] != effect.time_us:
             return
+        state = json.loads(effect.state)
+        if state["user"] != session.client.user:
+            return
+        session.opened_us = min(session.opened_us, state["opened_us"])
+        self._node.directory.opened(effect.client, session.opened_us)
         if session.arrived is None:
             session.arrived = set()
-        state = json.loads(effect.state)
         for topic_filter, qos in state["subscriptions"].items():
             self.disk.sessions.add(session, topic_filter, qos)
             self._want(topic_filter)

@@ -6,6 +6,7 @@ from metromq.federation.city import grid_city
 from metromq.lab.scenario import Step, judge_delivery, judge_share, payloads, play
 from metromq.lab.sim.broker import SimBroker
 from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sessions import SimClient
 
 
 class SimStage:
@@ -15,6 +16,7 @@ class SimStage:
         self.verbs: Mapping[str, Callable[[Mapping[str, str]], None]] = {
             "city": self._found,
             "connects": self._connects,
+            "is_refused": self._is_refused,
             "subscribes": self._subscribes,
             "unsubscribes": lambda words: self._at(words).unsubscribe(words["client"], words["filter"]),
             "publishes": self._publishes,
@@ -53,6 +55,13 @@ class SimStage:
         topic, _, payload = words.get("will", "").partition(" ")
         self.city.connect(words["client"], words["broker"], "keeps" not in words, (topic, payload) if topic else None)
         self.city.run(0.05)
+
+    def _is_refused(self, words: Mapping[str, str]) -> None:
+        intruder = SimClient(words["owner"], words["client"])
+        self.city.brokers[words["broker"]].connect(intruder, "clean" in words)
+        self.city.run(0.05)
+        assert intruder.refused, "was let in"
+        assert not intruder.received, f"got {intruder.received}"
 
     def _subscribes(self, words: Mapping[str, str]) -> None:
         self._at(words).subscribe(words["client"], words["filter"], int(words.get("qos", "0")))

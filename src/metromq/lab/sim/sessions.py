@@ -20,8 +20,10 @@ class Delivery:
 class SimClient:
     """The client's own side: what it has received, over all its connections."""
 
-    name: str
+    name: str  # its client identifier
+    user: str = ""
     received: list[Delivery] = field(default_factory=list)
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Session:
     subscriptions: dict[str, int] = field(default_factory=dict)
     queue: list[tuple[Message, int, bool]] = field(default_factory=list)
     will: Message | None = None
+    opened_us: int = 0
     arrived: set[MessageId] | None = None  # while the session moves here: what came by both ways
 
     def take(self, message: Message, qos: int, retain: bool) -> None:
