@@ -1,6 +1,7 @@
 """A client identifier is no key: with another user's identifier nobody gets anything, at any broker, at any time.
 
-Real brokers, one or three, with password and ACL files; real clients. The tests know only what clients were told and got.
+Real brokers, one or three, with password and ACL files, and real clients: the tests know only what these were told and
+got.
 """
 
 import subprocess

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metromq.broker import logs
-from metromq.federation.distribution import Hop
 from metromq.federation.directory import NO_SESSION
+from metromq.federation.distribution import Hop
 from metromq.federation.effects import SessionFound, SessionRefused, SessionTaken
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import records, store
