@@ -214,7 +214,7 @@ class Delivery:
     def _closed_to(self, session: Session, entry: Entry, message: Message) -> bool:
         """Whether an entry is dropped because its session may no longer read the topic.
 
-        Where QoS 2 may have begun, it goes on with PUBREL: the client may know the packet identifier and must forget it.
+        QoS 2 that may have begun goes on with PUBREL: the client may know the packet identifier and must forget it.
         """
         session.suspect -= 1
         if entry.state == RELEASED or self.may_read(session, message.topic):
