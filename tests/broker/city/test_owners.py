@@ -163,3 +163,27 @@ def test_an_assigned_identifier_is_its_users_in_the_whole_city() -> None:
                 await until(lambda: assigned in other.hub.sessions)
 
     play(story())
+
+
+def test_an_intruder_that_is_still_waiting_does_not_keep_the_owner_out() -> None:
+    """Both knock at once at a broker that must first ask; the session is elsewhere."""
+
+    async def story() -> None:
+        async with city() as brokers:
+            one, other, *_ = brokers
+            client_id = kept_by(brokers, "b20")
+            async with enters(other.port, client_id, "ann") as owner:
+                await owner.subscribe("t", qos=1)
+            places = [one, other]
+            for turn in range(10):
+                port = places[turn % 2].port
+                async with wire_client(port) as eve, wire_client(port) as ann, wire_client(port) as nobody:
+                    eve.send(connect(client_id, "eve", turn % 4 > 1))
+                    nobody.send(connect(client_id, None))
+                    ann.send(connect(client_id, "ann"))
+                    connack = await ann.expect(Connack)
+                    assert (connack.reason_code, connack.session_present) == (0, True)
+                    assert (await eve.expect(Connack)).reason_code == 0x85
+                    assert (await nobody.expect(Connack)).reason_code == 0x85
+
+    play(story(), 60)
