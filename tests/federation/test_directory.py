@@ -1,7 +1,7 @@
 """A client has one session in the city: the latest CONNECT wins, also when the directory comes and goes."""
 
-from metromq.federation.directory import Directory
-from metromq.federation.effects import Effect, Send, SessionFound, SessionTaken
+from metromq.federation.directory import NO_SESSION, Directory
+from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
@@ -35,10 +35,21 @@ class City:
         broker.released(sender, frame)
         return []
 
-    def connect(self, at: str, client: str, time_us: int, clean: bool = False) -> list[tuple[str, Effect]]:
+    def connect(
+        self,
+        at: str,
+        client: str,
+        time_us: int,
+        clean: bool = False,
+        user: str = "",
+        asks: bool | None = None,
+        replaces: bool = False,
+    ) -> list[tuple[str, Effect]]:
         self.done = []
+        asks = not clean if asks is None else asks
         clean_us = time_us if clean else 0
-        self.run(at, self.brokers[at].connected(client, time_us, clean, not clean, clean_us=clean_us))
+        effects = self.brokers[at].connected(client, time_us, clean, asks, user, NO_SESSION, replaces, clean_us)
+        self.run(at, effects)
         return self.done
 
     def lose(self, name: str) -> None:
@@ -104,3 +115,86 @@ def test_a_client_need_not_wait_for_a_directory_that_is_silent() -> None:
     assert city.connect("b1", client, 1) == []
     assert city.brokers["b1"].unanswered(client) == [SessionFound(client, 1, "")]
     assert city.brokers["b1"].unanswered(client) == []
+
+
+# --- users --------------------------------------------------------------------------------------------------------
+
+
+def test_another_users_connect_is_refused_wherever_the_directory_is() -> None:
+    for client in ("ann", "bob", "cat", "dog", "eel", "fox"):
+        for clean in (False, True):
+            city = City()
+            city.connect("b1", client, 1, user="ann")
+            assert city.connect("b2", client, 2, clean, "bob", True) == [("b2", SessionRefused(client, 2))]
+            assert city.connect("b2", client, 3, clean, "", True) == [("b2", SessionRefused(client, 3))]
+            found = city.connect("b3", client, 4, user="ann")
+            assert ("b1", SessionTaken(client, 4, "b3", False)) in found
+            assert ("b3", SessionFound(client, 4, "b1")) in found
+            assert city.connect("b1", client, 5, clean, "bob", True) == [("b1", SessionRefused(client, 5))]
+
+
+def test_a_connect_with_a_slow_clock_does_not_win() -> None:
+    for client in ("ann", "bob", "cat", "dog"):
+        city = City()
+        city.connect("b1", client, 1000, user="ann")
+        assert city.connect("b2", client, 5, user="bob") == [("b2", SessionRefused(client, 5))]
+
+
+def test_the_refused_leaves_no_trace() -> None:
+    city = City()
+    city.connect("b1", "ann", 1, user="ann")
+    city.connect("b2", "ann", 2, user="bob")
+    assert not city.brokers["b2"].has("ann")
+    city.run("b1", city.brokers["b1"].ended("ann"))
+    assert city.connect("b2", "ann", 3, user="bob") == [("b2", SessionFound("ann", 3, ""))]
+
+
+def test_a_newcomer_that_replaces_ends_the_other_session() -> None:
+    for client in ("ann", "bob", "cat", "dog"):
+        city = City()
+        city.connect("b1", client, 1, user="ann", replaces=True)
+        found = city.connect("b2", client, 2, user="bob", replaces=True)
+        assert sorted(found, key=str) == sorted(
+            [("b1", SessionTaken(client, 2, "b2", False, True)), ("b2", SessionFound(client, 2, ""))], key=str
+        )
+
+
+def test_after_a_split_the_session_stays_that_was_opened_first() -> None:
+    """Even if its owner connected last, and whoever tells the directory first."""
+    for client in ("ann", "bob", "cat", "dog", "eel"):
+        city = City()
+        city.connect("b1", client, 1, user="ann")
+        for name in NAMES:  # everybody alone
+            city.brokers[name].living((name,))
+        refused = city.brokers["b3"].connected(client, 5, False, False, "bob")  # by a directory that remembers
+        city.brokers["b1"].connected(client, 9, False, False, "ann", 1)
+        city.living()
+        if city.brokers["b1"].keeper_of(client) == "b3":
+            assert refused == [SessionTaken(client, 1, "b1", False, True)]
+            assert city.done == []
+        else:
+            assert city.done == [("b3", SessionTaken(client, 9, "b1", False, True))]
+        assert city.connect("b4", client, 10, user="bob") == [("b4", SessionRefused(client, 10))]
+
+
+def test_a_session_that_moved_is_as_old_as_before() -> None:
+    city = City()
+    city.connect("b1", "ann", 1, user="ann")
+    city.connect("b2", "ann", 7, user="ann")
+    city.brokers["b2"].opened("ann", 1)
+    for name in NAMES:
+        city.brokers[name].living((name,))
+    city.brokers["b3"].connected("ann", 5, False, False, "bob")
+    city.living()
+    assert city.done == [("b3", SessionTaken("ann", 7, "b2", False, True))]
+
+
+def test_a_client_that_got_in_unasked_leaves_when_the_owner_is_known() -> None:
+    city = City()
+    client = next(name for name in "abcdefgh" if city.brokers["b1"].keeper_of(name) == "b4")
+    city.connect("b1", client, 1, user="ann")
+    city.alive.discard("b4")
+    city.connect("b2", client, 2, user="bob")
+    assert city.brokers["b2"].unanswered(client) == [SessionFound(client, 2, "")]
+    city.living()
+    assert ("b2", SessionTaken(client, 1, "b1", False, True)) in city.done

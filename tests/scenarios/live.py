@@ -70,6 +70,7 @@ class LiveStage:
         self.verbs: Mapping[str, Callable[[Mapping[str, str]], None]] = {
             "city": lambda words: None,
             "connects": self._connects,
+            "is_refused": self._is_refused,
             "subscribes": self._subscribes,
             "unsubscribes": self._unsubscribes,
             "publishes": self._publishes,
@@ -101,6 +102,23 @@ class LiveStage:
         client = self._clients.setdefault(words["client"], LiveClient(words["client"]))
         port = self._city.ports[words["broker"]]
         self._city.run(client.connect(port, "keeps" in words, (topic, payload) if topic else None))
+
+    def _is_refused(self, words: Mapping[str, str]) -> None:
+        intruder = Client(
+            "127.0.0.1",
+            self._city.ports[words["broker"]],
+            identifier=words["owner"],
+            username=words["client"],
+            clean_start="clean" in words,
+            session_expiry_s=KEPT_S,
+        )
+        said = "was let in"
+        try:
+            self._city.run(intruder.connect())
+            self._city.run(intruder.disconnect())
+        except MqttError as error:
+            said = str(error)
+        assert "another user" in said, said
 
     def _subscribes(self, words: Mapping[str, str]) -> None:
         client = self._clients[words["client"]].client

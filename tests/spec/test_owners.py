@@ -2,7 +2,9 @@
 
 import pytest
 
+from metromq.protocol.session import records, store
 from metromq.protocol.session.access import Access, Decision
+from metromq.protocol.session.packing import Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
@@ -337,3 +339,34 @@ def test_an_exchange_of_qos_2_on_a_closed_topic_is_ended_without_the_message(cra
     assert (release.kind, release.packet_id) == (PUBREL, message.packet_id)
     owner.send(Ack(PUBCOMP, message.packet_id))
     assert not world.hub.sessions["a"].inflight
+
+
+# --- older journals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_journal_of_an_older_release_has_the_owner(snapshot: bool) -> None:
+    """It does not say since when: then the session counts as older than any other."""
+    world = World()
+    away(world)
+    assert world.hub.sessions["a"].opened_us == world.wall_us()
+    session = world.hub.sessions["a"]
+    older = store.pack_session(session)[:-16]
+    read = Session(session.number, "a")
+    reader = Unpacker(older)
+    reader.u32()
+    reader.text()
+    store.unpack_session(read, reader)
+    assert (read.username, read.opened_us, read.expiry_s) == ("ann", 0, 1000)
+    assert world.log is not None
+    world.log.records = [
+        (kind, offset, body[:-16] if kind == records.SESSION_OPENED else body)
+        for kind, offset, body in world.log.records
+    ]
+    world.crash()
+    assert world.hub.sessions["a"].opened_us == 0
+    if snapshot:
+        world.take_snapshot()
+        world.crash()
+    assert refused(enter(world, "bob"))
+    assert enter(world, "ann").payloads() == [b"for the owner"]

@@ -198,9 +198,9 @@ class Broker:
     def reload(self) -> None:
         """Reads passwords, access list and certificates again (SIGHUP); what fails leaves the old ones in force."""
         try:
-            self.access.reload()
             for context, listener in self._contexts:
                 load_certificates(context, listener)
+            self.access.reload()  # last: nothing may fail between the new rights and their use
         except (ConfigError, OSError, ssl.SSLError) as error:
             logs.error("reload failed; the old passwords, ACL and certificates stay in use", problem=error)
             return

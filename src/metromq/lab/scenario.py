@@ -4,6 +4,7 @@ city geographic 16            routing and number of brokers; b12 is at home in a
 alice connects to b13 keeping her session
 bob connects to b12 with will alarm/bob gone
 alice subscribes 1/2/# qos 1
+eve is refused at b12 as alice   the user eve, with alice's client identifier; also `with a clean start`
 bob publishes 1/2/0/0/test m1..m20 qos 2 retained
 bob disconnects               (vanishes: without DISCONNECT)
 kill b12                      (start, pause, resume)
@@ -33,6 +34,7 @@ _PAYLOADS = r"(?P<payloads>\S+)"
 _STATEMENTS: tuple[tuple[str, str], ...] = (
     ("city", r"city (?P<routing>[a-z-]+) (?P<count>\d+)"),
     ("connects", rf"{_CLIENT} connects to {_BROKER}(?P<keeps> keeping \w+ session)?( with will (?P<will>\S+ \S+))?"),
+    ("is_refused", rf"{_CLIENT} is refused at {_BROKER} as (?P<owner>[a-z]\w*)(?P<clean> with a clean start)?"),
     ("subscribes", rf"{_CLIENT} subscribes (?P<filter>\S+)( qos (?P<qos>[012]))?"),
     ("unsubscribes", rf"{_CLIENT} unsubscribes (?P<filter>\S+)"),
     ("publishes", rf"{_CLIENT} publishes (?P<topic>\S+) {_PAYLOADS}( qos (?P<qos>[012]))?(?P<retained> retained)?"),

@@ -71,8 +71,8 @@ class Host(Federation):
         self._copies = Copies(hub, self.node)
         self._retained = RetainedVersions(hub, name, self._copies)
         self._catch_up = CatchUp(hub, self.node, self._copies)
-        self._roaming = Roaming(hub, self.node, self._copies, self._timers, self.run, report)
-        self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self._roaming)
+        self.roaming = Roaming(hub, self.node, self._copies, self._timers, self.run, report)
+        self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
@@ -83,9 +83,9 @@ class Host(Federation):
             HandOver: self._catch_up.hand_over,
             Replay: self._catch_up.replay,
             SendRetained: self._retained.send,
-            SessionFound: self._roaming.found,
-            SessionRefused: self._roaming.refused,
-            SessionTaken: self._roaming.taken,
+            SessionFound: self.roaming.found,
+            SessionRefused: self.roaming.refused,
+            SessionTaken: self.roaming.taken,
         }
 
     def _now_us(self) -> int:
@@ -128,11 +128,11 @@ class Host(Federation):
         self.run(self.node.tick(now_us, len(hub.connections) - len(self.heard)))
         self._catch_up.mark()
         self._timers.run(hub.now)
-        self._roaming.tick()
+        self.roaming.tick()
 
     def rest_s(self) -> float:
         """How long the next tick may wait."""
-        return BUSY_TICK_S if self._roaming.is_busy() else self.tick_s
+        return BUSY_TICK_S if self.roaming.is_busy() else self.tick_s
 
     def link_up(self, link: Link) -> None:
         waiting = link.session.waiting() + len(link.session.inflight)
@@ -199,19 +199,19 @@ class Host(Federation):
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
     def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        return self._roaming.asks(outlet, client_id, clean_start, username)
+        return self.roaming.asks(outlet, client_id, clean_start, username)
 
     def gave_up(self, outlet: Outlet, client_id: str) -> None:
-        self._roaming.gave_up(outlet, client_id)
+        self.roaming.gave_up(outlet, client_id)
 
     def connected(self, session: Session, resumed: bool) -> None:
-        self._roaming.entered(session)
+        self.roaming.entered(session)
 
     def stamp_us(self, wall_us: int) -> int:
         return self.node.clock.stamp_us(wall_us)
 
     def ended(self, session: Session) -> None:
-        if not session.client_id.startswith("$") and not self._roaming.is_entering(session.client_id):
+        if not session.client_id.startswith("$") and not self.roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:

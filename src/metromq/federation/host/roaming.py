@@ -39,6 +39,15 @@ class Report(Protocol):
     def __call__(self, level: str, event: str, **details: object) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """A client with the identifier of one that waits, of another user: it is asked for when that one is decided on."""
+
+    outlet: Outlet
+    clean_start: bool
+    username: str
+
+
 @final
 class Roaming:
     def __init__(
@@ -58,6 +67,7 @@ class Roaming:
         self._departures = Departures(hub, node, copies, self._is_arriving)
         self._arrivals = Arrivals(hub, node, timers, self._departures)
         self._held: dict[str, _Held] = {}
+        self._next: dict[str, list[_Next]] = {}
         self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal
 
     # --- the new broker -------------------------------------------------------------------------------------------
@@ -68,8 +78,8 @@ class Roaming:
         earlier = self._held.get(client_id)
         if earlier is not None:
             if earlier.username != username and not replaces:
-                # Even if its connection is gone: its session may be on the way here.
-                outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+                # Whoever waits owns nothing yet: it must not keep the owner out, nor lose its session on the way here.
+                self._next.setdefault(client_id, []).append(_Next(outlet, clean_start, username))
                 return True
             earlier.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
         self._held[client_id] = _Held(outlet, time_us, username)
@@ -100,6 +110,21 @@ class Roaming:
     def refused(self, effect: SessionRefused) -> None:
         if self._waits(effect.client, effect.time_us):
             self._held.pop(effect.client).outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+            self._ask_next(effect.client)
+
+    def _ask_next(self, client_id: str) -> None:
+        """Nobody waits with this identifier any more: whoever came behind is judged by what is here now."""
+        behind = self._next.get(client_id, [])
+        while behind and client_id not in self._held:
+            one = behind.pop(0)
+            if one.outlet.closing:
+                continue
+            if self._hub.is_foreign(client_id, one.username):
+                one.outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+            else:
+                self.asks(one.outlet, client_id, one.clean_start, one.username)
+        if not behind:
+            self._next.pop(client_id, None)
 
     def _waits(self, client_id: str, time_us: int) -> bool:
         held = self._held.get(client_id)
@@ -120,6 +145,7 @@ class Roaming:
         outlet.proceed()
         if outlet.closing:
             self.gave_up(outlet, client_id)
+        self._ask_next(client_id)
 
     def gave_up(self, outlet: Outlet, client_id: str) -> None:
         """It was let in and did not come: the city must not believe that its session is here."""
@@ -212,6 +238,7 @@ class Roaming:
         waiting = held.outlet if held is not None else self._entering.pop(effect.client, None)
         if waiting is not None:
             waiting.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
+        self._ask_next(effect.client)
         session = self._hub.sessions.get(effect.client)
         if session is None:
             return

@@ -38,8 +38,14 @@ class SimClient:
     """Keeps what it got over all its connections, and which of its publications were acknowledged."""
 
     def __init__(
-        self, name: str, network: Network, version: int = MQTT5, observer: ClientObserver | None = None
+        self,
+        name: str,
+        network: Network,
+        version: int = MQTT5,
+        observer: ClientObserver | None = None,
+        user: str | None = None,
     ) -> None:
+        self._user = user
         self._observer = observer
         self.name = name
         self.place = ""  # the broker that it talks to, or talked to last
@@ -68,7 +74,7 @@ class SimClient:
 
     def _options(self, keeps: bool, will: Will | None) -> Options:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
-        return Options(self.name, self._version, not keeps, expiry_s, will=will)
+        return Options(self.name, self._version, not keeps, expiry_s, username=self._user, will=will)
 
     def disconnect(self) -> None:
         if self._core is not None:

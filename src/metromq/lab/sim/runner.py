@@ -15,6 +15,7 @@ class SimStage:
         self.verbs: Mapping[str, Callable[[Mapping[str, str]], None]] = {
             "city": self._found,
             "connects": self._connects,
+            "is_refused": self._is_refused,
             "subscribes": self._subscribes,
             "unsubscribes": self._unsubscribes,
             "publishes": self._publishes,
@@ -54,6 +55,13 @@ class SimStage:
         will = (topic, payload) if topic else None
         client = self.city.connect(words["client"], words["broker"], "keeps" in words, will)
         assert client.is_open, f"{words['broker']} does not let {client.name} in: {client.refused[-1:]}"
+
+    def _is_refused(self, words: Mapping[str, str]) -> None:
+        intruder = SimClient(words["owner"], self.city.network, user=words["client"])
+        intruder.connect(words["broker"], "clean" not in words)
+        self.city.clock.run_until(lambda: bool(intruder.refused) or intruder.is_open, 10.0)
+        assert not intruder.is_open, "was let in"
+        assert not intruder.received, f"got {intruder.received}"
 
     def _subscribes(self, words: Mapping[str, str]) -> None:
         self._at(words).subscribe(words["filter"], int(words.get("qos", "0")))
