@@ -149,6 +149,7 @@ class SimulatedStorm:
         client = self._client(words[0])
         if not client.is_open:
             return
+        self._end_subscription(words[0], words[1])  # the new one takes its place
         asked = Subscribed(words[0], words[1], int(words[2]), self.now)
         self.seen.subscriptions.append(asked)
         self._asked[words[0], client.subscribe(words[1], asked.qos)] = asked
@@ -156,10 +157,13 @@ class SimulatedStorm:
     def _unsubscribe(self, words: tuple[str, ...]) -> None:
         client = self._client(words[0])
         if client.is_open:
-            for asked in self.seen.subscriptions:
-                if asked.client == words[0] and asked.topic_filter == words[1]:
-                    asked.ended = min(asked.ended, self.now)
+            self._end_subscription(words[0], words[1])
             client.unsubscribe(words[1])
+
+    def _end_subscription(self, client: str, topic_filter: str) -> None:
+        for asked in self.seen.subscriptions:
+            if asked.client == client and asked.topic_filter == topic_filter:
+                asked.ended = min(asked.ended, self.now)
 
     def _publish(self, words: tuple[str, ...]) -> None:
         client = self._client(words[0])
