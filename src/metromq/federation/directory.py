@@ -7,7 +7,7 @@ after. Another user's CONNECT is refused.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -57,9 +57,12 @@ def _keeps(one: _Place, other: _Place) -> _Place:
 
 @final
 class Directory:
-    def __init__(self, name: str, alive: tuple[str, ...], clock: HybridClock) -> None:
+    def __init__(self, name: str, alive: tuple[str, ...], clock: HybridClock, up: Container[str] | None = None) -> None:
+        """`up` are the peers that frames can reach; None: all."""
         self._name = name
         self._clock = clock
+        self._up = up
+        self._owed: dict[str, dict[str, ClientMoved]] = {}  # to peers out of reach: nothing else would tell them
         self._hashes = _hashes(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
@@ -131,7 +134,8 @@ class Directory:
 
     def reconnected(self, peer: str) -> list[Effect]:
         """What was told over the link before it broke may be lost: tell it again."""
-        return self._tell_all(lambda client, own: own.told == peer)
+        owed: list[Effect] = [Send(peer, frame) for frame in self._owed.pop(peer, {}).values()]
+        return owed + self._tell_all(lambda client, own: own.told == peer)
 
     def unanswered(self, client: str) -> list[Effect]:
         """The host has waited long enough: let the client in without a session from elsewhere."""
@@ -217,6 +221,9 @@ class Directory:
     def _to(self, broker: str, frame: ClientClaim | ClientAnswer | ClientMoved) -> list[Effect]:
         """To ourselves without a frame."""
         if broker != self._name:
+            if self._up is not None and broker not in self._up and isinstance(frame, ClientMoved):
+                self._owed.setdefault(broker, {})[frame.client] = frame
+                return []
             return [Send(broker, frame)]
         if isinstance(frame, ClientClaim):
             return self.claimed(self._name, frame)

@@ -85,9 +85,9 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock()
-        self.directory = Directory(name, city.names, self.clock)
-        self.counters = NodeCounters()
         self.up: set[str] = set()
+        self.directory = Directory(name, city.names, self.clock, self.up)
+        self.counters = NodeCounters()
         self._takeover = Takeover(name, self.table)
         self._neighbours = self.neighbours
         self._routes: dict[str, Distribution] = {}

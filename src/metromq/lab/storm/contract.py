@@ -134,10 +134,10 @@ class Contract:
                 (deliveries[0] for payload, deliveries in by_payload.items() if payload in sent and deliveries),
                 key=lambda delivery: delivery.at,
             )
-            newest: dict[tuple[str, str, int, int], Published] = {}
+            newest: dict[tuple[str, str, str, int, int], Published] = {}
             for delivery in firsts:
                 message = sent[delivery.payload]
-                stream = (message.client, message.topic, message.qos, delivery.qos)
+                stream = (message.client, message.broker, message.topic, message.qos, delivery.qos)
                 before = newest.get(stream)
                 if before is not None and before.number > message.number:
                     if not self._is_member(client):
