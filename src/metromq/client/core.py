@@ -52,6 +52,7 @@ class ClientCore:
         self._sent_at = 0.0
         self._received_at = 0.0
         self._pinged = False
+        self._pinged_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -176,8 +177,8 @@ class ClientCore:
         """When `tick` should be called next."""
         if not self._open or not self._keepalive_s:
             return None
-        if self._pinged:
-            return max(self._sent_at, self._received_at) + self._keepalive_s / 2
+        if self._pinged:  # whatever we send meanwhile: a server that is gone takes everything
+            return self._pinged_at + self._keepalive_s / 2
         return min(self._sent_at, self._received_at) + self._keepalive_s
 
     def tick(self, now: float, reading: bool = True) -> list[Effect]:
@@ -187,7 +188,7 @@ class ClientCore:
             return []
         if not self._pinged or not reading:
             self._pinged = True
-            self._received_at = now
+            self._pinged_at = self._received_at = now
             return [self._send(packets.Pingreq(), now)]
         return self.lost(ConnectionLost(f"the server has not answered a PINGREQ for {self._keepalive_s / 2:g} s"))
 

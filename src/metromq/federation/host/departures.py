@@ -61,11 +61,16 @@ class Departures:
         departure = Departure(session, to, number, taken_us)
         departure.left = len(session.inflight) + len(session.queue)
         self._by_client[session.client_id] = departure
+        session.departed_to, session.departed_us = to, taken_us
+        self._hub.note_session(session)
         self._send_some(departure)
 
     def cancel(self, client: str) -> None:
-        """The client is back."""
-        self._by_client.pop(client, None)
+        """The client is back, or the session has ended."""
+        departure = self._by_client.pop(client, None)
+        if departure is not None and not departure.session.closed:
+            departure.session.departed_to = ""
+            self._hub.note_session(departure.session)
 
     def has(self, client: str) -> bool:
         departure = self._by_client.get(client)
@@ -175,9 +180,9 @@ class Departures:
         if not departure.complete or session.waiting() or session.inflight or self._arrives(session.client_id):
             return
         if departure.markers >= {self._node.name, *self._node.peers}:
-            self.cancel(session.client_id)
             self.send_signal(departure.to, Signal(DRAINED, session.client_id, departure.number))
             self._hub.close(session)
+            self.cancel(session.client_id)
 
     def send_signal(self, to: str, signal: Signal) -> None:
         self._send(to, encode_signal(signal))

@@ -97,8 +97,12 @@ class Host(Federation):
         """After recovery: opens links to the peers and begins to greet."""
         self._transport = transport
         self._ticked_at = self.hub.now
-        for session in self.hub.sessions.values():
-            if not session.client_id.startswith("$"):
+        for peer in self.node.neighbours:
+            self._open_link(peer)
+        for session in list(self.hub.sessions.values()):
+            if session.departed_to:
+                self.roaming.restored(session)
+            elif not session.client_id.startswith("$"):
                 self.node.directory.restored(
                     session.client_id,
                     session.detached_wall_us,
@@ -106,8 +110,6 @@ class Host(Federation):
                     session.opened_us,
                     session.clean_us,
                 )
-        for peer in self.node.neighbours:
-            self._open_link(peer)
         self.run(self.node.directory.living(self.city.names))
         self.tick()
 

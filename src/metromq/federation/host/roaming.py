@@ -261,6 +261,11 @@ class Roaming:
         number = self._node.clock.stamp_us(self._hub.wall_us)
         self._departures.begin(session, effect.broker, number, effect.time_us)
 
+    def restored(self, session: Session) -> None:
+        """After a restart: a session whose client had gone on from here before."""
+        number = self._node.clock.stamp_us(self._hub.wall_us)
+        self._departures.begin(session, session.departed_to, number, session.departed_us)
+
     def _lose(self, session: Session) -> None:
         """Another user has the client identifier: the session ends with all that waits for it."""
         hub = self._hub

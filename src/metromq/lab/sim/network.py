@@ -61,6 +61,12 @@ class StreamEnd:
     def take(self, data: bytes) -> None:
         if self.is_open and self.listener is not None:
             self.listener.received(data)
+        elif not self.is_open and self.other is not None and (self.own, self.far) not in self._network.holds:
+            self._later(lambda: self._reset())
+
+    def _reset(self) -> None:
+        if self.other is not None:
+            self.other.fail("connection reset")
 
     def abort(self) -> None:
         """Closes; the other end hears of it."""

@@ -324,7 +324,8 @@ class Publishing(Commitment):
         queued: list[RouteTarget] = []
         for target in receivers:
             if target.qos == 0:
-                self._send0(target, message)
+                if target.session.seen is None or self._is_new_to(target.session, message):
+                    self._send0(target, message)
             elif self.accepts(target.session, message):
                 queued.append(target)
         copies: list[LinkCopy] = self.federation.copies(message) if self.federated else []
@@ -332,6 +333,18 @@ class Publishing(Commitment):
         if self.census is not None:
             self.census.of(message.topic).delivered(count, len(copies), 1, len(message.payload))
         return count + len(copies)
+
+    def _is_new_to(self, session: Session, message: Message) -> bool:
+        """Whether a session that roams has not had the message; it has from now on. For QoS 0, which is not queued."""
+        log, seen = self.log, session.seen
+        if seen is None or (log is None and not message.origin):
+            return True
+        origin = message.origin or self.name
+        offset = message.origin_offset if message.origin or log is None else log.next_offset()
+        if offset < 0 or (session.roamed and seen.holds(origin, offset)):
+            return offset < 0
+        seen.add(origin, offset)
+        return True
 
     def deliver12(
         self,

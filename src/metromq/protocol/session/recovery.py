@@ -158,7 +158,9 @@ class _Recovery:
             session = Session(number, client_id)
             self._add(session)
         store.unpack_session(session, reader)
-        if self.hub.federated and session.seen is None and not client_id.startswith("$"):
+        if session.departed_to:
+            session.seen = None
+        elif self.hub.federated and session.seen is None and not client_id.startswith("$"):
             session.seen = SeenIds()
         self.attached.add(number)
 

@@ -168,6 +168,8 @@ class Session:
         self.roamed = False  # it came from another broker once, so that messages may reach it by two ways
         self.arriving = False  # it still comes from another broker: nothing is sent before what is older has come
         self.is_stale = False  # its client went on elsewhere: it must be told that this is a new session
+        self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
+        self.departed_us = 0  # the CONNECT there
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
 
     def behind(self) -> bool:

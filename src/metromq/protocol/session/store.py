@@ -12,7 +12,8 @@ def pack_session(session: Session) -> bytes:
     packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
     packer.u64(session.sequence)
     _pack_will(packer, session.will)
-    return packer.u64(session.opened_us).u64(session.clean_us).done()
+    packer.u64(session.opened_us).u64(session.clean_us)
+    return packer.text(session.departed_to).u64(session.departed_us).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -23,6 +24,8 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.will = _unpack_will(reader)
     session.opened_us = 0 if reader.at_end() else reader.u64()  # older journals have the owner, but not since when
     session.clean_us = 0 if reader.at_end() else reader.u64()
+    session.departed_to = "" if reader.at_end() else reader.text()
+    session.departed_us = 0 if reader.at_end() else reader.u64()
     session.durable = True
 
 
@@ -72,6 +75,7 @@ def copy_of(session: Session) -> Session:
     copy = Session(session.number, session.client_id)
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
+    copy.departed_to, copy.departed_us = session.departed_to, session.departed_us
     copy.seen = session.seen.copy() if session.seen is not None else None
     copy.roamed = session.roamed
     copy.outlet = session.outlet
