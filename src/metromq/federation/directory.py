@@ -114,6 +114,8 @@ class Directory:
             own.opened_us = min(own.opened_us, opened_us)
 
     def ended(self, client: str) -> list[Effect]:
+        if client in self._waiting:
+            return []  # what has ended is an old session: the claim is that of the CONNECT that waits
         own = self._own.pop(client, None)
         if own is None:
             return []

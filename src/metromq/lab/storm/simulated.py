@@ -1,6 +1,7 @@
 """Plays a history on whole brokers under the virtual clock and writes down what clients saw."""
 
 import hashlib
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -67,6 +68,9 @@ class SimulatedStorm:
             self._calm()
         except UsageError as error:
             self.seen.stuck = str(error)
+        except Exception as error:  # a broker that raises breaks every promise
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.seen.stuck = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
         return self.seen
 
     def _do(self, step: Step) -> None:
