@@ -72,7 +72,9 @@ class NodeCounters:
 
 
 class Node:
-    def __init__(self, city: City, name: str, incarnation: int, now_us: int) -> None:
+    def __init__(
+        self, city: City, name: str, incarnation: int, now_us: int, wall_us: Callable[[], int] | None = None
+    ) -> None:
         city.broker(name)
         self.city = city
         self.name = name
@@ -84,7 +86,7 @@ class Node:
         self.router: Router = routing.router(city, name, self.table)
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
-        self.clock = HybridClock()
+        self.clock = HybridClock(wall_us)
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.counters = NodeCounters()
@@ -245,7 +247,7 @@ class Node:
     # Inside.
 
     def _hello_to(self, event: Greet) -> Hello:
-        return Hello(VERSION, self.announcer.digest(event.peer), event.greeting, self.clock.latest_us())
+        return Hello(VERSION, self.announcer.digest(event.peer), event.greeting, self.clock.stamp_us())
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -309,11 +311,9 @@ class Node:
             self._forget_routes(topic_filter)
         effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        if plain:
-            effects.append(SendRetained(peer, tuple(item.topic_filter for item in plain)))
         late = tuple((item.topic_filter, item.age_ms * 1000) for item in plain if item.age_ms)
-        if late:
-            effects.append(Replay(peer, late))
+        if late:  # who announces at once asks for retained messages itself
+            effects += [SendRetained(peer, tuple(text for text, _ in late)), Replay(peer, late)]
         return effects
 
     def _apply_interest(self, peer: str, frame: Interest) -> list[str]:

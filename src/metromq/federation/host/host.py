@@ -58,7 +58,7 @@ class Host(Federation):
         self.city = city
         self.name = name
         self.hub = hub
-        self.node = Node(city, name, hub.wall_us, self._now_us())
+        self.node = Node(city, name, hub.wall_us, self._now_us(), lambda: hub.wall_us)
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
         self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
@@ -69,7 +69,7 @@ class Host(Federation):
         self._ticked_at = hub.now
         self._timers = Timers()
         self._copies = Copies(hub, self.node)
-        self._retained = RetainedVersions(hub, name, self._copies)
+        self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self.roaming = Roaming(hub, self.node, self._copies, self._timers, self.run, report)
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
@@ -119,7 +119,6 @@ class Host(Federation):
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
-        self.node.clock.stamp_us(hub.wall_us)
         passed_s = hub.now - self._ticked_at
         self._ticked_at = hub.now
         if passed_s > self.tick_s + self._hello_s:
@@ -196,6 +195,8 @@ class Host(Federation):
     def subscribed(self, filter: str, share: str, members: int) -> None:
         full = f"$share/{share}/{filter}" if share else filter
         self.run(self.node.subscribed(full, self._now_us(), members if share else 1))
+        if not share:
+            self._retained.ask(filter)
 
     def unsubscribed(self, filter: str, share: str) -> None:
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
@@ -210,7 +211,7 @@ class Host(Federation):
         self.roaming.entered(session)
 
     def stamp_us(self, wall_us: int) -> int:
-        return self.node.clock.stamp_us(wall_us)
+        return self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
         if not session.client_id.startswith("$") and not self.roaming.is_entering(session.client_id):
@@ -218,6 +219,12 @@ class Host(Federation):
 
     def retains(self, message: Message) -> bool:
         return self._retained.accepts(message)
+
+    def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
+        return self._retained.waits(session, full_filter, new)
+
+    def keeps_up(self, message: Message, copies: list[LinkCopy]) -> None:
+        self._retained.keep_up(message, copies)
 
     # --- what peers send ------------------------------------------------------------------------------------------
 

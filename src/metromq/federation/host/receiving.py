@@ -3,7 +3,7 @@
 from typing import final
 
 from metromq.federation.host.copies import Copies
-from metromq.federation.host.retained_versions import RetainedVersions
+from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch
 from metromq.federation.links.inbox import DELIVER, DROP, Inbox
@@ -72,6 +72,9 @@ class Receiving:
         uses = self._inbox.accept(peer, entry, self._node.name)
         if uses == DROP:
             return
+        if message.topic == RETAINED_TOPIC:
+            self._retained.told(peer, message.payload)
+            return
         if self._roaming.is_session(message):
             self._roaming.arrived(peer, message)
             return
@@ -80,5 +83,8 @@ class Receiving:
             return
         if message.retain and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
+        is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses)
         self._hub.publish(message, None, uses, bool(uses & DELIVER))
+        if is_late:
+            self._retained.repeat(message.topic)

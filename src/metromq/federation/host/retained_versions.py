@@ -1,41 +1,71 @@
-"""Retained messages of a city: the greater (time, broker) wins everywhere, and a deletion is a version too."""
+"""Retained messages of a city: the greater (time, broker) wins everywhere, and a deletion is a version too.
 
+A broker stores what it happens to see. Only while it has announced a filter is its store up to date for the topics of
+that filter, so a newcomer's subscription waits until the brokers that were told of it have told what they have.
+"""
+
+from collections.abc import Callable
 from typing import Final, final
 
 from metromq.federation.distribution import Hop
-from metromq.federation.effects import SendRetained
+from metromq.federation.effects import Effect, Send, SendRetained
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.timers import Timers
 from metromq.federation.links.batch import SYNC
+from metromq.federation.links.frames import RetainedRequest
+from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.session.hub import Hub, LinkCopy
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import matches
 
+RETAINED_TOPIC: Final = "$metromq/retained"  # behind the messages that answer a RetainedRequest: its filters
 MAX_TOMBSTONES: Final = 100_000
+ANSWER_S: Final = 1.0  # how long a newcomer waits for brokers that do not answer
+
+
+@final
+class _Question:
+    """Which peers have not told yet what they retain for a filter, and who waits for it."""
+
+    def __init__(self, peers: set[str]) -> None:
+        self.peers = peers
+        self.waiting: list[tuple[Session, str]] = []
 
 
 @final
 class RetainedVersions:
-    def __init__(self, hub: Hub, name: str, copies: Copies) -> None:
+    def __init__(
+        self, hub: Hub, node: Node, copies: Copies, timers: Timers, run: Callable[[list[Effect]], None]
+    ) -> None:
         self._hub = hub
-        self._name = name
+        self._node = node
         self._copies = copies
+        self._timers = timers
+        self._run = run
         self._tombstones: dict[str, tuple[int, str]] = {}
+        self._questions: dict[str, _Question] = {}
+
+    # Versions.
 
     def accepts(self, message: Message) -> bool:
         """Whether a message with RETAIN is newer than what is known of its topic; if so, it is the newest now."""
         if message.topic.startswith("$"):
             return True
         known = self._version(message.topic)
-        if message.kind != KIND_LINK and message.time_us <= known[0]:
-            message.time_us = known[0] + 1  # our own clock may lag; what a client says now is newer than what was
-        if (message.time_us, message.origin or self._name) <= known:
+        if message.kind == KIND_LINK or message.offset >= 0:  # from a peer, or from the journal after a restart
+            self._node.clock.heard(message.time_us)
+        else:  # what a client says now is newer than what was, whatever the clocks say
+            message.time_us = max(self._node.clock.stamp_us(), known[0] + 1)
+        if (message.time_us, message.origin or self._node.name) <= known:
             return False
         if message.payload:
             self._tombstones.pop(message.topic, None)
         else:
-            self._tombstones[message.topic] = (message.time_us, message.origin or self._name)
+            self._tombstones[message.topic] = (message.time_us, message.origin or self._node.name)
             if len(self._tombstones) > MAX_TOMBSTONES:
                 self._tombstones.pop(next(iter(self._tombstones)))
         return True
@@ -44,31 +74,99 @@ class RetainedVersions:
         """Whether exactly this version is known already."""
         return self._version(message.topic) == (message.time_us, message.origin)
 
-    def send(self, effect: SendRetained) -> None:
-        """Everything stored, and every deletion still known, of the filters; the peer keeps what is newer."""
-        copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
-        found: dict[str, Message] = {}  # filters overlap: each topic once
-        for topic_filter in effect.filters:
-            for message in (*self._hub.retained.match(topic_filter), *self._deletions(topic_filter)):
-                found[message.topic] = message
-        for message in found.values():
-            if not message.topic.startswith("$"):
-                self._hub.replay(message, copies)
-
-    def sync(self, message: Message) -> None:
-        """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
-        hub = self._hub
-        if not hub.keep(message) or not message.payload:
-            return
-        for target in hub.routes.find(message.topic.encode()).targets:
-            hub.send_retained(target.session, message, min(target.qos, message.qos), target.identifiers)
-            hub.pump(target.session)
+    def is_older(self, message: Message) -> bool:
+        return (message.time_us, message.origin) < self._version(message.topic)
 
     def _version(self, topic: str) -> tuple[int, str]:
         stored = self._hub.retained.get(topic)
         if stored is not None:
-            return stored.time_us, stored.origin or self._name
+            return stored.time_us, stored.origin or self._node.name
         return self._tombstones.get(topic, (0, ""))
+
+    def repeat(self, topic: str) -> None:
+        """An older value came late: whoever got it gets the newest again, so that it is the last one seen."""
+        stored = self._hub.retained.get(topic)
+        if stored is not None:
+            self._give(stored)
+
+    # Newcomers.
+
+    def ask(self, topic_filter: str) -> None:
+        """The filter has just been announced: the brokers that know of it are asked what they retain for it."""
+        peers = self._node.router.announce_to(topic_filter) & self._node.up
+        if not peers:
+            return
+        question = self._questions[topic_filter] = _Question(set(peers))
+        self._run([Send(peer, RetainedRequest((topic_filter,))) for peer in sorted(peers)])
+        self._timers.at(self._hub.now + ANSWER_S, lambda: self._answer(topic_filter, question))
+
+    def waits(self, session: Session, full_filter: str, new: bool) -> bool:
+        question = self._questions.get(full_filter)
+        if question is None:
+            return False
+        question.waiting.append((session, full_filter))
+        return True
+
+    def told(self, peer: str, payload: bytes) -> None:
+        reader = Unpacker(payload)
+        for _ in range(reader.u32()):
+            topic_filter = reader.text()
+            question = self._questions.get(topic_filter)
+            if question is not None:
+                question.peers.discard(peer)
+                if not question.peers:
+                    self._answer(topic_filter, question)
+
+    def _answer(self, topic_filter: str, question: _Question) -> None:
+        if self._questions.get(topic_filter) is question:
+            del self._questions[topic_filter]
+            for session, full_filter in question.waiting:
+                self._hub.retained_now(session, full_filter)
+
+    def _is_waiting(self, session: Session, topic: str) -> bool:
+        """Whether the session will get the topic's value in answer to its subscription."""
+        return any(
+            matches(topic_filter, topic) and any(waiting is session for waiting, _ in question.waiting)
+            for topic_filter, question in self._questions.items()
+        )
+
+    # Between brokers.
+
+    def send(self, effect: SendRetained) -> None:
+        """Everything stored, and every deletion still known, of the filters; the peer keeps what is newer."""
+        found: dict[str, Message] = {}  # filters overlap: each topic once
+        for topic_filter in effect.filters:
+            for message in (*self._hub.retained.match(topic_filter), *self._deletions(topic_filter)):
+                found[message.topic] = message
+        copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
+        for message in found.values():
+            if not message.topic.startswith("$"):
+                self._hub.replay(message, copies)
+        packer = Packer().u32(len(effect.filters))
+        for topic_filter in effect.filters:
+            packer.text(topic_filter)
+        done = Message(RETAINED_TOPIC, packer.done(), 1)
+        done.time_us = self._hub.wall_us
+        done.kind = KIND_REPLAY
+        self._hub.deliver12(done, [], [self._copies.for_hop(Hop(effect.peer, FINAL))], None, 0)
+
+    def keep_up(self, message: Message, copies: list[LinkCopy]) -> None:
+        """A QoS 0 message is lost with its link; the store of the peer gets it all the same."""
+        peers = [LinkCopy(copy.session, slip_of(Hop("", FINAL), SYNC)) for copy in copies]
+        if peers:
+            self._hub.replay(message, peers)
+
+    def sync(self, message: Message) -> None:
+        """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
+        if self._hub.keep(message) and message.payload:
+            self._give(message)
+
+    def _give(self, message: Message) -> None:
+        hub = self._hub
+        for target in hub.routes.find(message.topic.encode()).targets:
+            if not self._is_waiting(target.session, message.topic):
+                hub.send_retained(target.session, message, min(target.qos, message.qos), target.identifiers)
+                hub.pump(target.session)
 
     def _deletions(self, topic_filter: str) -> list[Message]:
         found: list[Message] = []

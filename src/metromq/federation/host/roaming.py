@@ -73,7 +73,7 @@ class Roaming:
     # --- the new broker -------------------------------------------------------------------------------------------
 
     def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        time_us = self._node.clock.stamp_us(self._hub.wall_us)
+        time_us = self._node.clock.stamp_us()
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
         if earlier is not None:
@@ -164,7 +164,7 @@ class Roaming:
         self._entering.pop(session.client_id, None)
         directory = self._node.directory
         if session.expiry_s and not directory.has(session.client_id):
-            time_us = self._node.clock.stamp_us(self._hub.wall_us)
+            time_us = self._node.clock.stamp_us()
             replaces = self._hub.settings.foreign_client_id_replaces
             effects = directory.connected(
                 session.client_id,
@@ -258,12 +258,12 @@ class Roaming:
             return
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
         session.arriving = False
-        number = self._node.clock.stamp_us(self._hub.wall_us)
+        number = self._node.clock.stamp_us()
         self._departures.begin(session, effect.broker, number, effect.time_us)
 
     def restored(self, session: Session) -> None:
         """After a restart: a session whose client had gone on from here before."""
-        number = self._node.clock.stamp_us(self._hub.wall_us)
+        number = self._node.clock.stamp_us()
         self._departures.begin(session, session.departed_to, number, session.departed_us)
 
     def _lose(self, session: Session) -> None:

@@ -31,6 +31,13 @@ class Federation(RemoteCheck):
         """Whether a message with RETAIN is newer than what the city knows of its topic, and is to be stored."""
         return True
 
+    def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
+        """Whether the retained messages for a new subscription come later, when other brokers have told theirs."""
+        return False
+
+    def keeps_up(self, message: Message, copies: list[LinkCopy]) -> None:
+        """A retained QoS 0 message goes to peers, where it must not be lost from the store when a link breaks."""
+
     def connected(self, session: Session, resumed: bool) -> None:
         """A client has connected here."""
 

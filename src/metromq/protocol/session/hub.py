@@ -332,7 +332,14 @@ class Hub(Publishing):
         grant = session.grants.get(full_filter)
         if grant is None or grant.share or grant.retain_handling == 2 or (grant.retain_handling == 1 and not new):
             return
-        self._send_retained(grant)
+        if not self.federated or not self.federation.retained_waits(session, full_filter, new):
+            self._send_retained(grant)
+
+    def retained_now(self, session: Session, full_filter: str) -> None:
+        """The same for a subscription that has waited."""
+        grant = session.grants.get(full_filter)
+        if grant is not None:
+            self._send_retained(grant)
 
     def _interested(self, filter: str, share: str) -> None:
         key = (filter, share)

@@ -219,11 +219,14 @@ class Publishing(Commitment):
                     count += 1
         peers = 0
         if self.federated:
-            for copy in self.federation.copies(message):
+            copies = self.federation.copies(message)
+            for copy in copies:
                 outlet = copy.session.outlet
                 if outlet is not None:
                     outlet.forward(message, copy.note)
                     peers += 1
+            if message.retain:
+                self.federation.keeps_up(message, copies)
         if self.census is not None:
             self.census.of(message.topic).delivered(count, peers, 1, len(message.payload))
         return count + peers
