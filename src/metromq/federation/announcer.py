@@ -24,6 +24,8 @@ class Announcer:
         self._shared = FilterIndex()  # plain filters of own shared subscriptions; value: how many
         self._announced: dict[str, dict[str, int]] = {peer: {} for peer in peers}
         self._digests = dict.fromkeys(peers, 0)
+        # Of sessions that came from elsewhere: peers that were not told there, and since when they should have been.
+        self._owed: dict[tuple[str, str], int] = {}
 
     def member_joined(self, peer: str) -> None:
         self._announced.setdefault(peer, {})
@@ -48,6 +50,20 @@ class Announcer:
         if topic_filter.startswith(SHARE_PREFIX) and bool(members) != bool(known):
             inner = plain_filter(topic_filter)
             self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
+
+    def untold(self, topic_filter: str) -> tuple[int, tuple[str, ...]]:
+        """Since when the filter is wanted, and the peers that should know and do not yet."""
+        wanted = self._wanted.get(topic_filter)
+        if wanted is None:
+            return 0, ()
+        peers = sorted(peer for peer in wanted.due if topic_filter not in self._announced.get(peer, ()))
+        return wanted.since_us, tuple(peers)
+
+    def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int) -> None:
+        """When these peers are told of the filter, it is as old as this."""
+        for peer in peers:
+            if topic_filter not in self._announced.get(peer, ()):
+                self._owed[peer, topic_filter] = since_us
 
     def facts_changed(self) -> None:
         """Other peers may be responsible now."""
@@ -96,7 +112,7 @@ class Announcer:
     def whole(self, peer: str, now_us: int) -> Interest:
         """Everything, for a peer that lost track."""
         self.changes(peer, now_us)
-        items = tuple(self._item(text, now_us) for text in self._announced[peer])
+        items = tuple(self._item(peer, text, now_us) for text in self._announced[peer])
         return Interest(True, items, ())
 
     def _note(self, peer: str, added: list[str], removed: list[str], now_us: int) -> Interest:
@@ -108,8 +124,9 @@ class Announcer:
             announced[text] = self._wanted[text].members
             digest += interest_hash(text, announced[text])
         self._digests[peer] = digest & DIGEST_MASK
-        return Interest(False, tuple(self._item(text, now_us) for text in added), tuple(removed))
+        return Interest(False, tuple(self._item(peer, text, now_us) for text in added), tuple(removed))
 
-    def _item(self, topic_filter: str, now_us: int) -> Announcement:
+    def _item(self, peer: str, topic_filter: str, now_us: int) -> Announcement:
         wanted = self._wanted[topic_filter]
-        return Announcement(topic_filter, wanted.members, (now_us - wanted.since_us) // 1000)
+        since_us = min(wanted.since_us, self._owed.pop((peer, topic_filter), wanted.since_us))
+        return Announcement(topic_filter, wanted.members, (now_us - since_us) // 1000)

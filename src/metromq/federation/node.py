@@ -304,6 +304,7 @@ class Node:
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
+        unserved = [item for item in fresh if item.age_ms and not self._has_members(item.topic_filter)]
         changed = self._apply_interest(peer, frame)
         if not changed:
             return []
@@ -313,8 +314,15 @@ class Node:
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
         late = tuple((item.topic_filter, item.age_ms * 1000) for item in plain if item.age_ms)
         if late:  # who announces at once asks for retained messages itself
-            effects += [SendRetained(peer, tuple(text for text, _ in late)), Replay(peer, late)]
+            effects.append(SendRetained(peer, tuple(text for text, _ in late)))
+        late += tuple((item.topic_filter, item.age_ms * 1000) for item in unserved if item not in plain)
+        if late:
+            effects.append(Replay(peer, late))
         return effects
+
+    def _has_members(self, share: str) -> bool:
+        """Whether a shared subscription has had members that this broker could choose from."""
+        return bool(self.announcer.members(share) or self.interest.members_of(share))
 
     def _apply_interest(self, peer: str, frame: Interest) -> list[str]:
         """Returns the filters whose interest differs from before."""

@@ -2,13 +2,13 @@
 
 from typing import Final, final
 
+from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Unpacker
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.session import SENT, Entry, Session
@@ -23,12 +23,14 @@ class Arrival:
         self.merges = merges  # into a session that is here already, and whose client goes on with it
         self.complete = False
         self.left_over: list[Entry] = []  # what came here for the session while it was away
+        self.missed: list[tuple[str, int]] = []  # filters of which not all brokers were told before, and their age
 
 
 @final
 class Arrivals:
-    def __init__(self, hub: Hub, node: Node, timers: Timers, departures: Departures) -> None:
+    def __init__(self, hub: Hub, node: Node, timers: Timers, departures: Departures, catch_up: CatchUp) -> None:
         self._hub = hub
+        self._catch_up = catch_up
         self._node = node
         self._timers = timers
         self._departures = departures
@@ -67,6 +69,7 @@ class Arrivals:
             self._departures.again(piece.client)
         merges = session is not None and not returns
         self._by_client[piece.client] = arrival = Arrival(piece.number, merges)
+        arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         if session is None:
             session = hub.adopt(piece.client, piece.username, piece.opened_us)
         elif returns:
@@ -86,6 +89,9 @@ class Arrivals:
         session.seen = seen
         hub.note_session(session)
         hub.note_seen(session)
+        now_us = int(hub.now * 1_000_000)
+        for topic_filter, age_us, peers in piece.untold:
+            self._node.announcer.owe(topic_filter, peers, now_us - age_us)
         self._subscribe(session, piece.grants)
         return session
 
@@ -96,6 +102,8 @@ class Arrivals:
             self._hub.note_session(session)
         for entry in arrival.left_over:
             self._requeue(session, entry)
+        for topic_filter, age_us in arrival.missed:
+            self._catch_up.for_session(session, topic_filter, age_us)
         self._timers.at(self._hub.now + ORDER_S, lambda: self._release(piece.client, piece.number))
 
     def _subscribe(self, session: Session, grants: list[bytes]) -> None:
@@ -132,7 +140,7 @@ class Arrivals:
         hub = self._hub
         message = hub.load(entry)
         hub.abandon(session, entry)
-        named = _copy(message, self._node.name)
+        named = message.named(self._node.name)
         if not hub.came_already(session, named):
             hub.queue_again(session, named, entry.flags, entry.identifiers, 0)
 
@@ -162,7 +170,7 @@ class Arrivals:
         if ordered == entries:
             return
         for entry in ordered:
-            message = _copy(hub.load(entry), self._node.name)
+            message = hub.load(entry).named(self._node.name)
             hub.abandon(session, entry)
             hub.queue_again(session, message, entry.flags, entry.identifiers, 0)
 
@@ -179,13 +187,3 @@ def _by_origin(entries: list[Entry], ids: list[tuple[str, int]]) -> list[Entry]:
     for listed in sorted_ids.values():
         listed.sort(reverse=True)
     return [entries[sorted_ids[origin].pop()[1]] for origin, _ in ids]
-
-
-def _copy(message: Message, name: str) -> Message:
-    copy = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
-    copy.expires_at_us = message.expires_at_us
-    copy.time_us = message.time_us
-    copy.publisher = message.publisher
-    copy.origin = message.origin or name
-    copy.origin_offset = message.origin_offset if message.origin else message.offset
-    return copy

@@ -7,12 +7,14 @@ from typing import Final, final
 from metromq.federation.distribution import Hop
 from metromq.federation.effects import HandOver, Replay, Reroute
 from metromq.federation.host.copies import Copies
+from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.session import records
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import matches
 
 MARK_EVERY_US: Final = 1_000_000
@@ -104,13 +106,32 @@ class CatchUp:
             age_us = max(0, hub.wall_us - message.time_us)
             if not _is_missing(record, message, effect.peer, number):
                 continue
-            if not any(age_us <= limit_us and matches(text, message.topic) for text, limit_us in effect.wanted):
+            found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
+            if not found or not self._node.replays(message.topic, message.origin, age_us, now_us):
                 continue
-            if self._node.replays(message.topic, message.origin, age_us, now_us):
-                hub.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True))])
+            shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
+            served = (effect.peer,) if len(shares) == len(found) else ()
+            hub.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
+
+    def for_session(self, session: Session, topic_filter: str, age_us: int) -> None:
+        """What came here before the session did, and not to where it was: the session gets it now."""
+        hub = self._hub
+        grant = session.grants.get(topic_filter)
+        for record in list(self._since(age_us)) if grant is not None and not grant.share else ():
+            message = record.message
+            if message.kind == KIND_REPLAY or not message.qos or not matches(topic_filter, message.topic):
+                continue
+            if message.time_us >= hub.wall_us - age_us and grant is not None and grant.qos:
+                copy = message.named(self._node.name)
+                if not hub.came_already(session, copy):
+                    hub.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
 
     def _link_numbers(self) -> dict[str, int]:
         return {peer: self._hub.link_session(peer).number for peer in self._node.peers}
+
+
+def _wants(topic_filter: str, topic: str) -> bool:
+    return matches(plain_filter(topic_filter), topic)
 
 
 def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:

@@ -144,9 +144,20 @@ class Departures:
             piece.flags |= FIRST
             piece.grants = [store.pack_grant(grant) for grant in session.grants.values()]
             piece.incoming = list(session.incoming)
+            piece.untold = self._untold(session)
             piece.seen = self._seen(session).pack()
             session.seen = None  # it goes with the session; what only passes through here is not the session's yet
         return piece
+
+    def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:
+        """Filters that brokers out of reach do not know of yet: they must look back when they are told."""
+        now_us = int(self._hub.now * 1_000_000)
+        found: list[tuple[str, int, tuple[str, ...]]] = []
+        for full_filter in session.grants:
+            since_us, peers = self._node.announcer.untold(full_filter)
+            if peers:
+                found.append((full_filter, now_us - since_us, peers))
+        return found
 
     def _seen(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
@@ -160,20 +171,9 @@ class Departures:
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.sequence + 1 - entry.packet_id) % 65535
         sequence = max(session.sequence - behind, 0)
-        return Waiting(sequence, entry.flags, entry.state, entry.identifiers, self._named(entry))
-
-    def _named(self, entry: Entry) -> Message:
-        """The message with its origin, by which the new broker recognises it."""
-        message = self._hub.load(entry)
-        if message.origin:
-            return message
-        named = Message(message.topic, message.payload, message.qos, message.retain, message.properties)
-        named.expires_at_us = message.expires_at_us
-        named.time_us = message.time_us
-        named.publisher = message.publisher
-        named.origin = self._node.name
-        named.origin_offset = message.offset
-        return named
+        return Waiting(
+            sequence, entry.flags, entry.state, entry.identifiers, self._hub.load(entry).named(self._node.name)
+        )
 
     def _end_if_drained(self, departure: Departure) -> None:
         session = departure.session

@@ -71,7 +71,7 @@ class Host(Federation):
         self._copies = Copies(hub, self.node)
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
         self._catch_up = CatchUp(hub, self.node, self._copies)
-        self.roaming = Roaming(hub, self.node, self._copies, self._timers, self.run, report)
+        self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,

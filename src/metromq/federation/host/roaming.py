@@ -7,6 +7,7 @@ from typing import Final, Protocol, final
 from metromq.federation.directory import NO_SESSION
 from metromq.federation.effects import Effect, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.host.arrivals import Arrivals
+from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
@@ -55,6 +56,7 @@ class Roaming:
         hub: Hub,
         node: Node,
         copies: Copies,
+        catch_up: CatchUp,
         timers: Timers,
         run: Callable[[list[Effect]], None],
         report: Report,
@@ -65,7 +67,7 @@ class Roaming:
         self._run = run  # carries out what the node wants
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
-        self._arrivals = Arrivals(hub, node, timers, self._departures)
+        self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
         self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal

@@ -48,6 +48,8 @@ class Piece:
     incoming: list[int] = field(default_factory=list)
     seen: bytes = b""
     waiting: list[Waiting] = field(default_factory=list)
+    # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them.
+    untold: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,11 @@ def encode_piece(piece: Piece) -> bytes:
         for identifier in item.identifiers:
             packer.u32(identifier)
         packer.blob(records.encode_message(item.message, []))
+    packer.u32(len(piece.untold))
+    for topic_filter, age_us, peers in piece.untold:
+        packer.text(topic_filter).u64(age_us).u32(len(peers))
+        for peer in peers:
+            packer.text(peer)
     return packer.done()
 
 
@@ -97,4 +104,7 @@ def decode_parcel(data: bytes) -> Piece | Signal:
         identifiers = tuple(reader.u32() for _ in range(reader.u8()))
         message = records.decode_message(reader.blob()).message
         piece.waiting.append(Waiting(sequence, flags, state, identifiers, message))
+    for _ in range(reader.u32()):
+        topic_filter, age_us = reader.text(), reader.u64()
+        piece.untold.append((topic_filter, age_us, tuple(reader.text() for _ in range(reader.u32()))))
     return piece

@@ -40,3 +40,13 @@ class Message:
         self.origin = origin  # the broker it was first published at; empty: this one
         self.origin_offset = origin_offset  # its offset in the origin's journal; -1: none or this one's own
         self.offset = -1  # in this broker's journal; -1: not journalled
+
+    def named(self, broker: str) -> "Message":
+        """The same message with its origin, by which other brokers recognise it; `broker` is where it is now."""
+        copy = Message(self.topic, self.payload, self.qos, self.retain, self.properties)
+        copy.expires_at_us = self.expires_at_us
+        copy.time_us = self.time_us
+        copy.publisher = self.publisher
+        copy.origin = self.origin or broker
+        copy.origin_offset = self.origin_offset if self.origin else self.offset
+        return copy
