@@ -95,7 +95,7 @@ def test_a_piece_of_a_session_is_taken_by_its_owner_only() -> None:
             assert broker.host is not None
             session = broker.hub.sessions["a"]
             for owner, opened_us in (("ann", 1), ("", 1), ("eve", 2)):
-                piece = Piece("a", 1, FIRST | COMPLETE, owner, 1, opened_us, 0, 600, seen=SeenIds().pack())
+                piece = Piece("a", 1, FIRST | COMPLETE, owner, 1, 0, opened_us, 0, 600, seen=SeenIds().pack())
                 broker.host.roaming.arrived("b10", Message(TOPIC, encode_piece(piece), 1))
                 assert session.roamed == (owner == "eve")
                 assert (session.opened_us == 2) == (owner == "eve")

@@ -72,18 +72,21 @@ class Arrivals:
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         if session is None:
             session = hub.adopt(piece.client, piece.username, piece.opened_us)
-        elif returns:
-            self._departures.cancel(piece.client)
+        kept: list[int] = []
+        seen = unpack_seen(piece.seen)
+        if returns and session is not None:
+            kept, kept_seen = self._departures.came_back(piece.client, piece.base)
+            seen.merge(kept_seen)
             arrival.left_over = [*session.inflight.values(), *session.queue]
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
-        seen = unpack_seen(piece.seen)
         if merges:
             seen.merge(session.seen or SeenIds())
         else:
             session.clean_us = max(session.clean_us, piece.clean_us)
-            session.incoming = dict.fromkeys(piece.incoming)
+            session.incoming = dict.fromkeys([*piece.incoming, *kept])
+            session.arrival = piece.number
             session.is_stale = False
             session.arriving = True
         session.seen = seen

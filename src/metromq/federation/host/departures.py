@@ -45,6 +45,8 @@ class Departure:
         self.first = True
         self.complete = False
         self.left = 0  # entries that waited when the session was taken and have not been sent yet
+        self.incoming: list[int] = []  # what was sent, in case that the session comes back without having arrived
+        self.seen = SeenIds()
 
 
 @final
@@ -79,6 +81,14 @@ class Departures:
     def is_before(self, client: str, taken_us: int) -> bool:
         """Whether the client has left from here before a CONNECT."""
         return self._by_client[client].taken_us <= taken_us
+
+    def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
+        """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
+        departure = self._by_client[client]
+        self.cancel(client)
+        if departure.number == base:
+            return [], SeenIds()
+        return departure.incoming, departure.seen
 
     def again(self, client: str) -> None:
         """More of the session has come: all that it has follows it once more."""
@@ -145,8 +155,13 @@ class Departures:
             piece.grants = [store.pack_grant(grant) for grant in session.grants.values()]
             piece.incoming = list(session.incoming)
             piece.untold = self._untold(session)
-            piece.seen = self._seen(session).pack()
-            session.seen = None  # it goes with the session; what only passes through here is not the session's yet
+            piece.base = session.arrival
+            departure.seen = self._seen(session)
+            departure.incoming = piece.incoming
+            piece.seen = departure.seen.pack()
+            # They go with the session; what only passes through here is not the session's yet.
+            session.seen = None
+            session.incoming.clear()
         return piece
 
     def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:

@@ -40,6 +40,7 @@ class Piece:
     flags: int
     username: str = ""
     taken_us: int = 0  # the CONNECT at the new broker that it follows
+    base: int = 0  # the move that brought the session to where it comes from
     opened_us: int = 0
     clean_us: int = 0
     expiry_s: int = 0
@@ -64,7 +65,9 @@ class Signal:
 
 def encode_piece(piece: Piece) -> bytes:
     packer = Packer().u8(PIECE).text(piece.client).u64(piece.number).u8(piece.flags).text(piece.username)
-    packer.u64(piece.taken_us).u64(piece.opened_us).u64(piece.clean_us).u32(piece.expiry_s).u64(piece.sequence)
+    packer.u64(piece.taken_us).u64(piece.base).u64(piece.opened_us).u64(piece.clean_us).u32(piece.expiry_s).u64(
+        piece.sequence
+    )
     packer.u32(len(piece.grants))
     for grant in piece.grants:
         packer.blob(grant)
@@ -94,7 +97,8 @@ def decode_parcel(data: bytes) -> Piece | Signal:
     kind = reader.u8()
     if kind != PIECE:
         return Signal(kind, reader.text(), reader.u64(), reader.text())
-    piece = Piece(reader.text(), reader.u64(), reader.u8(), reader.text(), reader.u64(), reader.u64(), reader.u64())
+    piece = Piece(reader.text(), reader.u64(), reader.u8(), reader.text(), reader.u64(), reader.u64())
+    piece.opened_us, piece.clean_us = reader.u64(), reader.u64()
     piece.expiry_s, piece.sequence = reader.u32(), reader.u64()
     piece.grants = [reader.blob() for _ in range(reader.u32())]
     piece.incoming = [reader.u16() for _ in range(reader.u32())]
