@@ -104,7 +104,8 @@ class Roaming:
     def found(self, effect: SessionFound) -> None:
         if not self._waits(effect.client, effect.time_us):
             return
-        if effect.broker and effect.broker != self._node.name:
+        is_elsewhere = effect.broker and effect.broker != self._node.name
+        if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
             self._timers.at(self._hub.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
         else:
             self._let_in(effect.client)
@@ -222,7 +223,7 @@ class Roaming:
         if held is None and not directory.has(client_id) and not self._departures.has(client_id):
             # Its client has gone on meanwhile, or has not come: whoever has it will be told.
             self._run(directory.connected(client_id, piece.taken_us, False, False, owner, taken.opened_us))
-        if held is not None and self._arrivals.is_complete(client_id):
+        if held is not None and held.time_us == piece.taken_us and self._arrivals.is_complete(client_id):
             self._let_in(client_id)
         hub.pump(taken)
 
