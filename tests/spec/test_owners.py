@@ -351,7 +351,7 @@ def test_a_journal_of_an_older_release_has_the_owner(snapshot: bool) -> None:
     away(world)
     assert world.hub.sessions["a"].opened_us == world.wall_us()
     session = world.hub.sessions["a"]
-    older = store.pack_session(session)[:-28]
+    older = store.pack_session(session)[:-36]
     read = Session(session.number, "a")
     reader = Unpacker(older)
     reader.u32()
@@ -360,7 +360,7 @@ def test_a_journal_of_an_older_release_has_the_owner(snapshot: bool) -> None:
     assert (read.username, read.opened_us, read.expiry_s) == ("ann", 0, 1000)
     assert world.log is not None
     world.log.records = [
-        (kind, offset, body[:-28] if kind == records.SESSION_OPENED else body)
+        (kind, offset, body[:-36] if kind == records.SESSION_OPENED else body)
         for kind, offset, body in world.log.records
     ]
     world.crash()

@@ -80,6 +80,11 @@ class Directory:
     def has(self, client: str) -> bool:
         return client in self._own
 
+    def claimed_us(self, client: str) -> int:
+        """When the client connected here; 0: it is not here."""
+        own = self._own.get(client)
+        return own.time_us if own is not None else 0
+
     def connected(
         self,
         client: str,

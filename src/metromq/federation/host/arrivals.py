@@ -81,7 +81,9 @@ class Arrivals:
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
+        session.claimed_us = max(session.claimed_us, piece.taken_us)
         if merges:
+            self._drop_known(session, seen)
             seen.merge(session.seen or SeenIds())
         else:
             session.clean_us = max(session.clean_us, piece.clean_us)
@@ -97,6 +99,13 @@ class Arrivals:
             self._node.announcer.owe(topic_filter, peers, now_us - age_us)
         self._subscribe(session, piece.grants)
         return session
+
+    def _drop_known(self, session: Session, seen: SeenIds) -> None:
+        """What the client has had elsewhere need not wait for it here."""
+        self._hub.load_all(session)
+        for entry in list(session.queue):
+            if not entry.state and seen.holds(*self._id(entry)):
+                self._hub.abandon(session, entry)
 
     def _completed(self, session: Session, arrival: Arrival, piece: Piece) -> None:
         arrival.complete = True

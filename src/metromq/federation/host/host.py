@@ -105,7 +105,7 @@ class Host(Federation):
             elif not session.client_id.startswith("$"):
                 self.node.directory.restored(
                     session.client_id,
-                    session.detached_wall_us,
+                    session.claimed_us,
                     session.username,
                     session.opened_us,
                     session.clean_us,
@@ -212,6 +212,9 @@ class Host(Federation):
 
     def stamp_us(self, wall_us: int) -> int:
         return self.node.clock.stamp_us()
+
+    def claimed_us(self, client_id: str) -> int:
+        return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
         if not session.client_id.startswith("$") and not self.roaming.is_entering(session.client_id):

@@ -45,6 +45,10 @@ class Federation(RemoteCheck):
         """A time that is later than every one that this broker has heard of, whatever the clocks of a city say."""
         return wall_us
 
+    def claimed_us(self, client_id: str) -> int:
+        """The time of the CONNECT by which the city knows that the client is here."""
+        return 0
+
     def snapshot(self) -> bytes:
         """What the federation must know after a restart."""
         return b""

@@ -140,6 +140,7 @@ class Hub(Publishing):
             session.clean_us = session.opened_us if clean_start else 0
         if session.is_stale:
             self.restart(session)
+        session.claimed_us = self.federation.claimed_us(client_id)
         if self.federated and expiry_s and session.seen is None:
             session.seen = SeenIds()
         self.detached.pop(client_id, None)

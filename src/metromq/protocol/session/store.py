@@ -13,7 +13,7 @@ def pack_session(session: Session) -> bytes:
     packer.u64(session.sequence)
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
-    return packer.text(session.departed_to).u64(session.departed_us).done()
+    return packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -26,6 +26,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.clean_us = 0 if reader.at_end() else reader.u64()
     session.departed_to = "" if reader.at_end() else reader.text()
     session.departed_us = 0 if reader.at_end() else reader.u64()
+    session.claimed_us = 0 if reader.at_end() else reader.u64()
     session.durable = True
 
 
@@ -76,6 +77,7 @@ def copy_of(session: Session) -> Session:
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
     copy.departed_to, copy.departed_us = session.departed_to, session.departed_us
+    copy.claimed_us = session.claimed_us
     copy.seen = session.seen.copy() if session.seen is not None else None
     copy.roamed = session.roamed
     copy.outlet = session.outlet
