@@ -34,41 +34,41 @@ class Arrivals:
         self._node = node
         self._timers = timers
         self._departures = departures
-        self._by_client: dict[str, Arrival] = {}
+        self._by_client: dict[str, dict[str, Arrival]] = {}  # client -> old broker -> what comes from there
 
     def has(self, client: str) -> bool:
+        """Whether more may come."""
         return client in self._by_client
 
     def is_complete(self, client: str) -> bool:
-        arrival = self._by_client.get(client)
-        return arrival is None or arrival.complete
+        return all(arrival.complete for arrival in self._by_client.get(client, {}).values())
 
-    def take(self, old: str, piece: Piece) -> Session | None:
-        """The session that the piece belongs to; None: it is void."""
+    def take(self, old: str, piece: Piece) -> Session:
+        """The session that the piece belongs to."""
         session = self._hub.sessions.get(piece.client)
-        if piece.flags & FIRST:
+        if piece.flags & FIRST or session is None:
             self.probe(old, piece)
-            session = self._begin(piece, session)
-        if session is None:
-            return None
-        arrival = self._by_client.get(piece.client)
-        is_current = arrival is not None and arrival.number == piece.number
-        is_aligned = arrival is not None and is_current and not arrival.merges and not arrival.complete
+            session = self._begin(old, piece, session)
+        arrival = self._by_client.get(piece.client, {}).get(old)
+        if arrival is not None and arrival.number != piece.number:
+            arrival = None
+        is_aligned = arrival is not None and not arrival.merges and not arrival.complete
         for item in piece.waiting:
             self._queue(session, item, is_aligned)
-        if arrival is not None and is_current and piece.flags & COMPLETE:
+        if arrival is not None and piece.flags & COMPLETE:
             self._completed(session, arrival, piece)
         self._hub.suspect(session)  # the rights here count, not those of the broker that queued it
         return session
 
-    def _begin(self, piece: Piece, session: Session | None) -> Session:
+    def _begin(self, old: str, piece: Piece, session: Session | None) -> Session:
         hub = self._hub
         returns = session is not None and self._departures.has(piece.client)
         if returns and not self._departures.is_before(piece.client, piece.taken_us):
             returns = False  # it has gone on from here already: this only passes through
             self._departures.again(piece.client)
         merges = session is not None and not returns
-        self._by_client[piece.client] = arrival = Arrival(piece.number, merges)
+        arrival = Arrival(piece.number, merges)
+        self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         if session is None:
             session = hub.adopt(piece.client, piece.username, piece.opened_us)
@@ -116,7 +116,7 @@ class Arrivals:
             self._requeue(session, entry)
         for topic_filter, age_us in arrival.missed:
             self._catch_up.for_session(session, topic_filter, age_us)
-        self._timers.at(self._hub.now + ORDER_S, lambda: self._release(piece.client, piece.number))
+        self._timers.at(self._hub.now + ORDER_S, lambda: self._release(session))
 
     def _subscribe(self, session: Session, grants: list[bytes]) -> None:
         hub = self._hub
@@ -156,19 +156,21 @@ class Arrivals:
         if not hub.came_already(session, named):
             hub.queue_again(session, named, entry.flags, entry.identifiers, 0)
 
-    def drained(self, signal: Signal) -> None:
-        self._release(signal.client, signal.number)
+    def drained(self, old: str, signal: Signal) -> None:
+        arrivals = self._by_client.get(signal.client, {})
+        arrival = arrivals.get(old)
+        if arrival is None or arrival.number != signal.number:
+            return
+        del arrivals[old]
+        if not arrivals:
+            self._by_client.pop(signal.client, None)
+            session = self._hub.sessions.get(signal.client)
+            if session is not None:
+                self._release(session)
 
-    def _release(self, client: str, number: int) -> None:
+    def _release(self, session: Session) -> None:
         """Nothing older will come, or it has been waited for long enough."""
-        arrival = self._by_client.get(client)
-        if arrival is None or arrival.number != number or not arrival.complete:
-            return
-        del self._by_client[client]
-        session = self._hub.sessions.get(client)
-        if session is None or self.has(client):
-            return
-        if session.arriving:
+        if session.arriving and not session.closed and self.is_complete(session.client_id):
             session.arriving = False
             self._put_in_order(session)
             self._hub.pump(session)

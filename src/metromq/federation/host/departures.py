@@ -60,6 +60,7 @@ class Departures:
 
     def begin(self, session: Session, to: str, number: int, taken_us: int) -> None:
         self._hub.load_all(session)
+        self.cancel(session.client_id)  # it was on its way to another broker
         departure = Departure(session, to, number, taken_us)
         departure.left = len(session.inflight) + len(session.queue)
         self._by_client[session.client_id] = departure
@@ -70,7 +71,10 @@ class Departures:
     def cancel(self, client: str) -> None:
         """The client is back, or the session has ended."""
         departure = self._by_client.pop(client, None)
-        if departure is not None and not departure.session.closed:
+        if departure is None:
+            return
+        self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
+        if not departure.session.closed:
             departure.session.departed_to = ""
             self._hub.note_session(departure.session)
 
@@ -195,7 +199,6 @@ class Departures:
         if not departure.complete or session.waiting() or session.inflight or self._arrives(session.client_id):
             return
         if departure.markers >= {self._node.name, *self._node.peers}:
-            self.send_signal(departure.to, Signal(DRAINED, session.client_id, departure.number))
             self._hub.close(session)
             self.cancel(session.client_id)
 

@@ -193,7 +193,7 @@ class Roaming:
         elif parcel.kind == MARKER:
             self._departures.marked(parcel, peer)
         else:
-            self._arrivals.drained(parcel)
+            self._arrivals.drained(peer, parcel)
 
     def _probed(self, signal: Signal) -> None:
         if signal.old == self._node.name:
@@ -215,9 +215,6 @@ class Roaming:
             self._arrivals.probe(peer, piece)  # so that it ends where it comes from
             return
         taken = self._arrivals.take(peer, piece)
-        if taken is None:
-            self._report("warning", "the rest of a session came, but not the session", client=client_id, peer=peer)
-            return
         directory = self._node.directory
         directory.opened(client_id, taken.opened_us)
         if held is None and not directory.has(client_id) and not self._departures.has(client_id):
