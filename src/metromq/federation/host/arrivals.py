@@ -62,10 +62,12 @@ class Arrivals:
 
     def _begin(self, old: str, piece: Piece, session: Session | None) -> Session:
         hub = self._hub
+        seen = unpack_seen(piece.seen)
         returns = session is not None and self._departures.has(piece.client)
-        if returns and not self._departures.is_before(piece.client, piece.taken_us):
-            returns = False  # it has gone on from here already: this only passes through
-            self._departures.again(piece.client)
+        passes = returns and not self._departures.is_before(piece.client, piece.taken_us)
+        if passes:
+            returns = False  # it has gone on from here already
+            self._departures.again(piece.client, seen)
         merges = session is not None and not returns
         arrival = Arrival(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
@@ -73,7 +75,6 @@ class Arrivals:
         if session is None:
             session = hub.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
-        seen = unpack_seen(piece.seen)
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
@@ -91,7 +92,7 @@ class Arrivals:
             session.arrival = piece.number
             session.is_stale = False
             session.arriving = True
-        session.seen = seen
+        session.seen = None if passes else seen
         hub.note_session(session)
         hub.note_seen(session)
         now_us = int(hub.now * 1_000_000)

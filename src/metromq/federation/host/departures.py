@@ -47,6 +47,7 @@ class Departure:
         self.left = 0  # entries that waited when the session was taken and have not been sent yet
         self.incoming: list[int] = []  # what was sent, in case that the session comes back without having arrived
         self.seen = SeenIds()
+        self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
 
 @final
@@ -94,9 +95,10 @@ class Departures:
             return [], SeenIds()
         return departure.incoming, departure.seen
 
-    def again(self, client: str) -> None:
-        """More of the session has come: all that it has follows it once more."""
+    def again(self, client: str, seen: SeenIds) -> None:
+        """More of the session has come, and what it has had: all follows it once more."""
         departure = self._by_client[client]
+        departure.passing = seen
         departure.first = True
         departure.complete = False
         departure.left = 0
@@ -161,6 +163,7 @@ class Departures:
             piece.untold = self._untold(session)
             piece.base = session.arrival
             departure.seen = self._seen(session)
+            departure.seen.merge(departure.passing)
             departure.incoming = piece.incoming
             piece.seen = departure.seen.pack()
             # They go with the session; what only passes through here is not the session's yet.
