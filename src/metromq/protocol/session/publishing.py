@@ -327,7 +327,8 @@ class Publishing(Commitment):
         queued: list[RouteTarget] = []
         for target in receivers:
             if target.qos == 0:
-                if target.session.seen is None or self._is_new_to(target.session, message):
+                session = target.session
+                if session.outlet is not None and (session.seen is None or self._is_new_to(session, message)):
                     self._send0(target, message)
             elif self.accepts(target.session, message):
                 queued.append(target)
