@@ -143,10 +143,15 @@ class Contract:
                 stream = (message.client, message.broker, message.topic, message.qos, delivery.qos)
                 before = newest.get(stream)
                 if before is not None and before.number > message.number:
-                    if not self._is_member(client):
+                    if not self._is_member(client) and not self._is_merged(client, delivery.at):
                         yield f"order: {client} got {before.payload} before {_shown(message)}"
                 else:
                     newest[stream] = message
+
+    def _is_merged(self, client: str, at: float) -> bool:
+        """Whether the client began anew while its session was away: what that one brings later has no place before."""
+        opened = [one for one in self._by_client[client] if one.opened < at]
+        return any(one.keeps and not one.present for one in opened[1:])
 
     def _is_member(self, client: str) -> bool:
         """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""
