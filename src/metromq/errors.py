@@ -40,6 +40,10 @@ class ProtocolViolation(PeerViolation):
         super().__init__(reason_code, message)
 
 
+class BytesDamaged(MetroError, ValueError):
+    """Bytes of one of our own formats end early, run on or hold no text; who reads them says what they were."""
+
+
 class JournalError(MetroError):
     """The journal cannot be read or written."""
 

@@ -13,10 +13,10 @@ from metromq.broker import logs
 from metromq.federation.distribution import Hop
 from metromq.federation.effects import SessionFound, SessionTaken
 from metromq.federation.stages import FINAL
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Entry, Session
 from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from metromq.federation.distribution import Hop
 from metromq.federation.links.batch import CHECK
-from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.packing import Packer, Unpacker
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metromq.errors import ProtocolViolation
-from metromq.federation.links.codec import Reader, Writer
+from metromq.errors import BytesDamaged, ProtocolViolation
+from metromq.protocol.packing import Packer, Unpacker
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
@@ -148,107 +148,112 @@ Frame = (
 
 def encode_frame(frame: Frame) -> bytes:
     kind = _KINDS[type(frame)]
-    out = Writer()
+    out = Packer()
     out.number(kind)
     _WRITERS[kind](out, frame)
-    return out.finish()
+    return out.done()
 
 
 def decode_frame(data: bytes) -> Frame:
-    reader = Reader(data)
-    kind = reader.number()
-    if kind not in _READERS:
-        raise ProtocolViolation(f"control frame of unknown kind {kind}: do all brokers run the same release?")
-    frame = _READERS[kind](reader)
-    reader.finish()
+    reader = Unpacker(data)
+    try:
+        kind = reader.number()
+        if kind not in _READERS:
+            raise ProtocolViolation(f"control frame of unknown kind {kind}: do all brokers run the same release?")
+        frame = _READERS[kind](reader)
+        reader.finish()
+    except BytesDamaged as error:
+        raise ProtocolViolation(f"a control frame of a link is damaged: {error}") from error
     return frame
 
 
-def _write_hello(out: Writer, frame: Hello) -> None:
+def _write_hello(out: Packer, frame: Hello) -> None:
     for value in (frame.version, frame.incarnation, frame.table_digest, frame.interest_digest, len(frame.beats)):
         out.number(value)
     for beat in frame.beats:
-        out.text(beat.broker)
+        out.short_text(beat.broker)
         for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
             out.number(value)
 
 
-def _read_hello(data: Reader) -> Hello:
+def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, table, interest, count = (data.number() for _ in range(5))
-    beats = tuple(Beat(data.text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count))
+    beats = tuple(
+        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count)
+    )
     return Hello(version, incarnation, table, interest, beats)
 
 
-def _write_table(out: Writer, frame: Table) -> None:
+def _write_table(out: Packer, frame: Table) -> None:
     out.number(len(frame.entries))
     for entry in frame.entries:
-        out.text(entry.area)
-        out.text(entry.owner)
+        out.short_text(entry.area)
+        out.short_text(entry.owner)
         out.number(entry.epoch)
 
 
-def _read_table(data: Reader) -> Table:
-    return Table(tuple(TableEntry(data.text(), data.text(), data.number()) for _ in range(data.number())))
+def _read_table(data: Unpacker) -> Table:
+    return Table(tuple(TableEntry(data.short_text(), data.short_text(), data.number()) for _ in range(data.number())))
 
 
-def _write_interest(out: Writer, frame: Interest) -> None:
+def _write_interest(out: Packer, frame: Interest) -> None:
     out.number(frame.whole)
     out.number(len(frame.wanted))
     for wanted in frame.wanted:
-        out.text(wanted.topic_filter)
+        out.short_text(wanted.topic_filter)
         out.number(wanted.members)
         out.number(wanted.age_ms)
     out.number(len(frame.unwanted))
     for topic_filter in frame.unwanted:
-        out.text(topic_filter)
+        out.short_text(topic_filter)
 
 
-def _read_interest(data: Reader) -> Interest:
+def _read_interest(data: Unpacker) -> Interest:
     whole = bool(data.number())
-    wanted = tuple(Announcement(data.text(), data.number(), data.number()) for _ in range(data.number()))
-    return Interest(whole, wanted, tuple(data.text() for _ in range(data.number())))
+    wanted = tuple(Announcement(data.short_text(), data.number(), data.number()) for _ in range(data.number()))
+    return Interest(whole, wanted, tuple(data.short_text() for _ in range(data.number())))
 
 
-def _write_request(out: Writer, frame: RetainedRequest) -> None:
+def _write_request(out: Packer, frame: RetainedRequest) -> None:
     out.number(len(frame.filters))
     for topic_filter in frame.filters:
-        out.text(topic_filter)
+        out.short_text(topic_filter)
 
 
-def _write_claim(out: Writer, frame: ClientClaim) -> None:
-    out.text(frame.client)
+def _write_claim(out: Packer, frame: ClientClaim) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
     out.number(frame.asks | frame.clean_start << 1)
 
 
-def _read_claim(data: Reader) -> ClientClaim:
-    client, time_us, flags = data.text(), data.number(), data.number()
+def _read_claim(data: Unpacker) -> ClientClaim:
+    client, time_us, flags = data.short_text(), data.number(), data.number()
     return ClientClaim(client, time_us, bool(flags & 1), bool(flags & 2))
 
 
-def _write_answer(out: Writer, frame: ClientAnswer) -> None:
-    out.text(frame.client)
+def _write_answer(out: Packer, frame: ClientAnswer) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
-    out.text(frame.broker)
+    out.short_text(frame.broker)
 
 
-def _write_moved(out: Writer, frame: ClientMoved) -> None:
-    out.text(frame.client)
+def _write_moved(out: Packer, frame: ClientMoved) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
-    out.text(frame.broker)
+    out.short_text(frame.broker)
     out.number(frame.clean_start)
 
 
-def _write_released(out: Writer, frame: ClientReleased) -> None:
-    out.text(frame.client)
+def _write_released(out: Packer, frame: ClientReleased) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
 
 
-def _write_state(out: Writer, frame: SessionState) -> None:
-    out.text(frame.client)
+def _write_state(out: Packer, frame: SessionState) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
     out.number(frame.last)
-    out.blob(frame.state)
+    out.short_blob(frame.state)
 
 
 _KINDS: dict[type, int] = {
@@ -275,15 +280,15 @@ _WRITERS: dict[int, Callable[..., None]] = {
     9: _write_released,
     10: _write_state,
 }
-_READERS: dict[int, Callable[[Reader], Frame]] = {
+_READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
     2: _read_table,
     3: _read_interest,
     4: lambda data: InterestRequest(),
-    5: lambda data: RetainedRequest(tuple(data.text() for _ in range(data.number()))),
+    5: lambda data: RetainedRequest(tuple(data.short_text() for _ in range(data.number()))),
     6: _read_claim,
-    7: lambda data: ClientAnswer(data.text(), data.number(), data.text()),
-    8: lambda data: ClientMoved(data.text(), data.number(), data.text(), bool(data.number())),
-    9: lambda data: ClientReleased(data.text(), data.number()),
-    10: lambda data: SessionState(data.text(), data.number(), bool(data.number()), data.blob()),
+    7: lambda data: ClientAnswer(data.short_text(), data.number(), data.short_text()),
+    8: lambda data: ClientMoved(data.short_text(), data.number(), data.short_text(), bool(data.number())),
+    9: lambda data: ClientReleased(data.short_text(), data.number()),
+    10: lambda data: SessionState(data.short_text(), data.number(), bool(data.number()), data.short_blob()),
 }
