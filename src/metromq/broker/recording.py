@@ -3,11 +3,13 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from metromq.broker import logs
 from metromq.broker.city.host import CityHost
 from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
+from metromq.supervising import Pace, ended_in_time, keep_running
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
 
@@ -89,17 +91,16 @@ class Recording:
         for window in self._telemetry.take(force):
             spool_window(self._data_dir, window)
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Restarts the recorder when it dies; it resumes from its own durable position."""
-        wait_s = RESTART_S
-        while True:
-            started = asyncio.get_running_loop().time()
-            self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
-            code = await self._process.wait()
-            logs.error("the recorder stopped and is started again", exit_code=code, broker=self._name)
-            lived_s = asyncio.get_running_loop().time() - started
-            wait_s = RESTART_S if lived_s > MAX_RESTART_S else min(wait_s * 2, MAX_RESTART_S)
-            await asyncio.sleep(wait_s)
+        await keep_running(self._start, self._ended, Pace(RESTART_S, MAX_RESTART_S, MAX_RESTART_S))
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
+        return self._process
+
+    def _ended(self, what: str, wait_s: float) -> None:
+        logs.error(f"the recorder {what}; it is started again", seconds=wait_s, broker=self._name)
 
     def _command(self, *options: str) -> list[str]:
         data = ["--data", str(self._data_dir), "--lake", self._lake, "--broker", self._name]
@@ -111,17 +112,9 @@ class Recording:
         process = self._process
         if process is not None and process.returncode is None:
             process.terminate()
-            await _ended(process)
+            await ended_in_time(process, STOP_S)
         if process is None or process.returncode != 0:  # none yet, or a signal met it before it could listen
             process = await asyncio.create_subprocess_exec(*self._command("--once"))
-            await _ended(process)
+            await ended_in_time(process, STOP_S)
             if process.returncode != 0:
                 logs.error("not all was recorded; the next start goes on with it", broker=self._name)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    try:
-        await asyncio.wait_for(process.wait(), STOP_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
