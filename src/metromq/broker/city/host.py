@@ -1,7 +1,6 @@
 """Joins the federation's node with the live hub: asks it where messages go and carries out what it wants."""
 
 import asyncio
-import os
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
@@ -37,6 +36,7 @@ from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, SHARE, Inb
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL
+from metromq.files import replace_file
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records
 from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
@@ -402,15 +402,12 @@ def _journal_id(data_dir: Path | None) -> str:
     if data_dir is None:
         return secrets.token_hex(7)
     path = data_dir / "journal-id"
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
+    known = path.read_text().strip() if path.exists() else ""
+    if not known:  # new, or emptied by a machine that crashed before the file was synced
         data_dir.mkdir(parents=True, exist_ok=True)
-        fresh = secrets.token_hex(7)
-        temporary = path.with_suffix(".new")
-        temporary.write_text(fresh)
-        os.replace(temporary, path)
-        return fresh
+        known = secrets.token_hex(7)
+        replace_file(path, known)
+    return known
 
 
 def link_secret(city: City) -> bytes | None:
