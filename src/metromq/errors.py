@@ -40,6 +40,13 @@ class ProtocolViolation(PeerViolation):
         super().__init__(reason_code, message)
 
 
+class ScramError(PeerViolation):
+    """A message of a SCRAM exchange breaks RFC 5802 or proves the wrong key (reason 0x87)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0x87, message)
+
+
 class BytesDamaged(MetroError, ValueError):
     """Bytes of one of our own formats end early, run on or hold no text; who reads them says what they were."""
 

@@ -20,10 +20,9 @@ from metromq.broker.auth import (
 )
 from metromq.broker.auth.authenticator import same_user
 from metromq.broker.auth.passwords import hash_password
-from metromq.broker.auth.scram import derive_keys
-from metromq.client.scram import ScramClient
 from metromq.config import Auth
 from metromq.errors import ConfigError
+from metromq.protocol.scram import ScramClient, derive_keys
 
 PASSWORDS = PasswordFile({"alice": hash_password(b"secret", b"salt", 10)})
 

@@ -9,10 +9,11 @@ from functools import cache
 from typing import Protocol
 
 from metromq.broker.auth.passwords import PasswordFile, load_passwords
-from metromq.broker.auth.scram import Challenge, ScramServer, load_scram
-from metromq.client.scram import METHOD as SCRAM
-from metromq.client.scram import ScramError
+from metromq.broker.auth.scram import load_scram
 from metromq.config import Auth
+from metromq.errors import ScramError
+from metromq.protocol.scram import METHOD as SCRAM
+from metromq.protocol.scram import Challenge, ScramServer
 from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
 
 SLOW_CHECKS = 2  # at a time
