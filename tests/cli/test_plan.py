@@ -135,7 +135,7 @@ def test_nothing_fits_is_said_with_the_shortage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"x\.json: is no JSON"),
+        ("{", r"x\.json: is not JSON"),
         ("[]", r"x\.json: must be a table"),
         ('{"devices": 1}', r"x\.json: devices: must be a list"),
     ],

@@ -68,7 +68,7 @@ def test_a_broker_may_be_at_home_in_several_areas(tmp_path: Path) -> None:
         (("[links]", 'central = "west"\n[links]'), "central: has no meaning"),
         (("[links]", "[areas]\nl_b = 1\n[links]"), "areas.l_c: must be less than l_b"),
         (("[links]", "[square]\nnorth = -3.0\n[links]"), "square.north: must lie north"),
-        (("[links]", "colour = 1\n[links]"), "colour: is no setting"),
+        (("[links]", "colour = 1\n[links]"), "colour: is unknown"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(tmp_path: Path, change: tuple[str, str], field: str) -> None:

@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-from metromq.config import raise_problems
 from metromq.errors import UsageError
 from metromq.protocol.topics.areas import DIGITS, Box, all_areas, area_at, areas_within, centre_of
-from metromq.settings import Range, ReadableFile, check_settings, read_settings
+from metromq.reading import Range, raise_problems
+from metromq.settings import ReadableFile, check_settings, read_settings
 
 Attachment = Literal["nearest", "proxy", "redirect"]
 Routing = Literal["central", "flood-publications", "flood-subscriptions", "geographic"]
@@ -120,7 +120,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 def _is_address(text: str) -> bool:
     _, colon, port = text.rpartition(":")
-    return bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536
+    return bool(colon) and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
 
 
 @dataclass(frozen=True, slots=True)
