@@ -138,6 +138,11 @@ def _needed(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if not has_default(field))
 
 
+@cache
+def _checks_itself(kind: type) -> bool:
+    return issubclass(kind, SelfChecking)
+
+
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
 
 
@@ -207,14 +212,14 @@ class Reader:
             built = [self.build(item, raw[number], f"{path}[{number}]") for number, item in enumerate(items)]
         else:
             built = [self.build(items[0], value, f"{path}[{number}]") for number, value in enumerate(raw)]
-        return INVALID if any(value is INVALID for value in built) else tuple(built)
+        return INVALID if INVALID in built else tuple(built)
 
     def _mapping(self, item: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, Mapping):
             return self.refuse(path, f"must be a table, not {shown(raw)}")
         inside = f"{path}." if path else ""
         built = {name: self.build(item, value, f"{inside}{name}") for name, value in raw.items()}
-        return INVALID if any(value is INVALID for value in built.values()) else built
+        return INVALID if INVALID in built.values() else built
 
     def _section(self, kind: type, raw: Any, path: str) -> Any:
         if isinstance(raw, kind):
@@ -227,14 +232,20 @@ class Reader:
             for name in raw:
                 if name not in hints:
                     self.note(f"{inside}{shorten(name)}", f"is unknown; {meant(name, hints)}")
-        values = {name: self.build(hint, raw[name], inside + name) for name, hint in hints.items() if name in raw}
-        missing = [name for name in _needed(kind) if name not in raw]
+        values: dict[str, Any] = {}
+        for name, hint in hints.items():
+            if name in raw:
+                value = raw[name]
+                if hint is not int or type(value) is not int or not -MOST_WHOLE <= value <= MOST_WHOLE:
+                    value = self.build(hint, value, inside + name)  # counts are most of all data, and need no more
+                values[name] = value
+        missing = [name for name in _needed(kind) if name not in values]
         for name in missing:
             self.note(f"{inside}{name}", "is missing and has no default")
-        if missing or any(value is INVALID for value in values.values()):
+        if missing or INVALID in values.values():
             return INVALID
         built = kind(**values)
-        if isinstance(built, SelfChecking):
+        if _checks_itself(kind):
             for name, problem in built.problems():
                 self.note(f"{inside}{name}", problem)
         return built

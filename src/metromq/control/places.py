@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metromq.documents import read_document
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset, split_address
 from metromq.federation.city_text import city_text
 from metromq.files import replace_file
+from metromq.reading import read_data
 
 DEFAULT_DATA = Path("metromq-data")
 CITY_FILE = "city.toml"
@@ -160,9 +162,8 @@ def forget_place(directory: Path, pid: int) -> None:
 
 def read_place(directory: Path) -> Place | None:
     try:
-        raw = json.loads((directory / BROKER_FILE).read_text())
-        return Place(raw["name"], int(raw["pid"]), raw["listen"], raw["http"], float(raw["started"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_data(Place, read_document(directory / BROKER_FILE), ignore_unknown=True)
+    except ConfigError:
         return None
 
 

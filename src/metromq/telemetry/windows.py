@@ -4,6 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from metromq.errors import ConfigError
+from metromq.reading import read_data
+
 TOPIC: Final = "topic"
 SITE: Final = "site"
 LINK: Final = "link"
@@ -49,10 +52,8 @@ class TelemetryWindow:
 
 
 def decode_window(data: bytes) -> TelemetryWindow:
-    """Raises ValueError for what no broker wrote."""
-    fields = json.loads(data)
+    """Raises ValueError for what no broker wrote; what a newer one counts beyond this is left out."""
     try:
-        rows = tuple(TelemetryRow(**{**row, "delay_counts": tuple(row["delay_counts"])}) for row in fields.pop("rows"))
-        return TelemetryWindow(rows=rows, **fields)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"it is no window of telemetry: {error!r}") from error
+        return read_data(TelemetryWindow, json.loads(data), ignore_unknown=True)
+    except (ConfigError, RecursionError) as error:
+        raise ValueError(f"it is no window of telemetry: {error}") from error
