@@ -8,7 +8,7 @@ STEP := @sh tools/step.sh
 DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc
 
 # Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py)
+FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city test debian style types plain compiled bench chaos clean
 
