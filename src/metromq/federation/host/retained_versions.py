@@ -7,9 +7,9 @@ from metromq.federation.effects import SendRetained
 from metromq.federation.host.copies import Copies
 from metromq.federation.links.batch import SYNC
 from metromq.federation.stages import FINAL
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.topics.names import matches
 
 MAX_TOMBSTONES: Final = 100_000
