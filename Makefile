@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COMPILED := build/compiled
+WHEEL := build/wheel
+STEP := @sh tools/step.sh
 DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc
 
 # Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py)
+FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city test debian style types plain compiled bench chaos clean
 
@@ -15,19 +17,27 @@ city: $(VENV)/.city
 
 test: debian style types plain compiled
 
+# With a C compiler mypyc compiles the hot modules; without one the package works too, slower.
+HAS_CC := $(shell command -v gcc >/dev/null 2>&1 || command -v cc >/dev/null 2>&1 && echo yes)
+COMPILING := $(if $(HAS_CC),Compiling MetroMQ's hot modules (about two minutes),Building MetroMQ as plain Python (there is no C compiler))
+
 $(VENV)/bin/pip:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	$(STEP) "Making a Python environment in $(VENV)" $(PYTHON) -m venv $(VENV)
+	$(STEP) "Updating pip in it" $(BIN)/pip install --quiet --upgrade pip
 
 # The package with its hot modules compiled, where there is a C compiler.
 $(VENV)/.city: $(VENV)/bin/pip pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.toml')
-	$(BIN)/pip install --quiet .
-	touch $@
+	@rm -rf $(WHEEL) build/lib* build/temp*
+	$(STEP) "$(COMPILING)" $(BIN)/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	$(STEP) "Fetching the packages it needs" $(BIN)/pip install --quiet $(WHEEL)/*.whl
+	$(STEP) "Installing it" $(BIN)/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
 
 # Everything is tested as users run it, compiled; what needs no processes is tested on the plain sources too.
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
-	METROMQ_PURE=1 $(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+	$(STEP) "Fetching what the tests need (Spark is large: some minutes)" \
+		env METROMQ_PURE=1 $(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
 
 # Peers and tools that the tests use, where this user may install them; tests name what is missing otherwise.
 debian:
@@ -44,9 +54,9 @@ plain: $(VENV)/.dev
 	PYTHONPATH=src $(BIN)/pytest $(FAST)
 
 $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name '*.toml')
-	rm -rf $(COMPILED) build/lib* build/temp*
-	$(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
-	touch $@
+	@rm -rf $(COMPILED) build/lib* build/temp*
+	$(STEP) "$(COMPILING)" $(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
+	@touch $@
 
 compiled: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest

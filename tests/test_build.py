@@ -18,7 +18,7 @@ FORBIDDEN = {
     *("pyspark", "kazoo", "uvloop"),
 }
 # What a pure room may know of the rest of the house: no room that does things.
-KNOWN_TO_FEDERATION = {"errors", "constraints", "protocol", "federation"}
+KNOWN_TO_FEDERATION = {"errors", "constraints", "reading", "protocol", "federation"}
 PURE_CLIENT = {"metromq.client.core", "metromq.client.effects", "metromq.client.options"}
 
 

@@ -103,7 +103,7 @@ def test_all_problems_are_collected_and_named(tmp_path: Path) -> None:
     assert found == {
         f"{file}: nmae": "is not a setting; did you mean name?",
         f"{file}: durability": 'must be one of memory, os, fsync, not "disk"',
-        f"{file}: sys_interval_s": "must be at least 0, not -1.0",
+        f"{file}: sys_interval_s": "must be at least 0, not -1",
         f"{file}: listeners[0].port": "must be from 0 to 65535, not 70000",
         f"{file}: listeners[1].cert_file": "is missing: a tls listener needs it",
         f"{file}: listeners[1].key_file": "is missing: a tls listener needs it",
@@ -145,7 +145,7 @@ def test_problem_inside_a_variable_names_the_field() -> None:
         ("[[listeners]]\n[[listeners]]", ": listeners[1].port", "127.0.0.1:1883 is used by another listener"),
         ('name = ""', ": name", "must be 1 to 255 bytes of printable text"),
         ('data_dir = ""', ": data_dir", 'must be a path, not ""'),
-        ("[limits]\nconnect_timeout_s = nan", ": limits.connect_timeout_s", "must be at least 0.1, not nan"),
+        ("[limits]\nconnect_timeout_s = nan", ": limits.connect_timeout_s", "must be a finite number, not nan"),
         ("[limits]\nmax_connections = true", ": limits.max_connections", "must be a whole number, not true"),
         ('[[listeners]]\ncert_file = "."', ": listeners[0].cert_file", "is not a file"),
         (

@@ -16,6 +16,6 @@ if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
     echo "missing, and not installed because this is not root on Debian:$missing"
     exit 0
 fi
-echo "installing$missing"
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+step() { sh "$(dirname "$0")/step.sh" "$@"; }
+step "Updating the list of Debian packages" apt-get update -qq
+step "Installing$missing" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

@@ -1,16 +1,17 @@
 """A city's file: read strictly, with every mistake told by its field, and written again as text."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from metromq.config import raise_problems
+import tomli_w
+
 from metromq.errors import UsageError
 from metromq.federation.city import City
+from metromq.reading import raise_problems
 from metromq.settings import check_settings, read_settings
 
 PREFIX = "METROMQ_CITY_"
@@ -43,31 +44,12 @@ def validate_city(city: City) -> City:
 
 
 def city_text(city: City) -> str:
-    """TOML that `load_city` reads back as the same city."""
-    lines: list[str] = []
-    tables: list[str] = []
-    for field in dataclasses.fields(city):
-        value = getattr(city, field.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            tables += ["", f"[{field.name}]", *_fields(value)]
-        elif isinstance(value, tuple):
-            for item in value:
-                tables += ["", f"[[{field.name}]]", *_fields(item)]
-        else:
-            lines.append(f"{field.name} = {_value(value)}")
-    return "\n".join((*lines, *tables)) + "\n"
+    """TOML that `load_city` reads back as the same city; it has no comments, for a City has none."""
+    return tomli_w.dumps(dataclasses.asdict(city, dict_factory=_table))
 
 
-def _fields(section: Any) -> list[str]:
-    values = ((field.name, getattr(section, field.name)) for field in dataclasses.fields(section))
-    return [f"{name} = {_value(value)}" for name, value in values if value is not None]
-
-
-def _value(value: str | int | float | Path) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Path):
-        value = str(value.absolute())  # it was relative to the old file, and the text may go elsewhere
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
+def _table(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """TOML has no word for nothing. A path was relative to the old file, and the text may go elsewhere."""
+    return {
+        name: str(value.absolute()) if isinstance(value, Path) else value for name, value in items if value is not None
+    }

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from metromq.constraints import Range, ReadableFile
 from metromq.errors import ConfigError
-from metromq.settings import Range, ReadableFile, check_settings, read_settings
+from metromq.reading import raise_problems
+from metromq.settings import check_settings, read_settings
 
 Durability = Literal["memory", "os", "fsync"]
 ListenerKind = Literal["tcp", "tls", "ws", "wss"]
@@ -255,20 +257,12 @@ def validate(config: Config) -> None:
     raise_problems(check_settings(config))
 
 
-def raise_problems(problems: list[ConfigError]) -> None:
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems)
-        raise ConfigError("configuration", f"{len(problems)} problems:{listed}")
-
-
 def parse_listener(text: str) -> Listener:
     """`HOST:PORT`, `:PORT`, `[IPv6]:PORT` or `KIND://HOST:PORT` as a listener (for `--listen`)."""
     kind, separator, address = text.rpartition("://")
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit():
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
         raise ConfigError(f"listener {text}", "must look like 127.0.0.1:1883, [::1]:1883 or ws://127.0.0.1:8080")
     if separator and kind not in ("tcp", "ws"):
         raise ConfigError(

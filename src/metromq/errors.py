@@ -40,6 +40,17 @@ class ProtocolViolation(PeerViolation):
         super().__init__(reason_code, message)
 
 
+class ScramError(PeerViolation):
+    """A message of a SCRAM exchange breaks RFC 5802 or proves the wrong key (reason 0x87)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0x87, message)
+
+
+class BytesDamaged(MetroError, ValueError):
+    """Bytes of one of our own formats end early, run on or hold no text; who reads them says what they were."""
+
+
 class JournalError(MetroError):
     """The journal cannot be read or written."""
 
@@ -71,6 +82,10 @@ class OffsetsGone(JournalError):
         super().__init__(f"{directory}: offsets {start} to {first - 1} are gone ({reason}); continue at {first}")
         self.first = first
         self.unused = unused
+
+
+class TelemetryDamaged(MetroError):
+    """A window of telemetry that a broker left for its recorder cannot be read; the message names the file."""
 
 
 class MqttError(MetroError):

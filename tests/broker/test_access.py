@@ -7,11 +7,11 @@ import pytest
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Accept, Credentials, Decision
 from metromq.broker.auth.passwords import hash_password
-from metromq.broker.auth.scram import derive_keys
 from metromq.broker.peers.city_access import CityAccess
-from metromq.client.scram import METHOD as SCRAM
 from metromq.config import Auth
 from metromq.federation.links.auth import METHOD as LINK
+from metromq.protocol.scram import METHOD as SCRAM
+from metromq.protocol.scram import derive_keys
 from metromq.protocol.session.access import Peer
 
 ANYONE = Peer("10.0.0.1:5", True)

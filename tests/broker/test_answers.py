@@ -21,12 +21,11 @@ from metromq.broker.auth import (
     ScramStore,
 )
 from metromq.broker.auth.passwords import hash_argon2
-from metromq.broker.auth.scram import derive_keys
 from metromq.client import Client
-from metromq.client.scram import ScramClient
 from metromq.config import Auth as AuthConfig
 from metromq.config import Config, Listener
 from metromq.errors import ConnectRefused
+from metromq.protocol.scram import ScramClient, derive_keys
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,

@@ -16,8 +16,9 @@ import pytest
 
 from metromq.city_file import load_city
 from metromq.client import Client
-from metromq.federation.status import city_from_json, to_json
+from metromq.federation.status import CityStatus, to_json
 from metromq.protocol.topics.areas import all_areas
+from metromq.reading import read_data
 from tests.cli.cities import DEADLINE_S, CityProcess, city_process, environment, metromq, wait_for, write_city
 from tests.peers import play, require
 
@@ -55,10 +56,10 @@ def test_status_tells_what_runs_where(city: CityProcess) -> None:
     for broker in status["brokers"]:
         assert {link["state"] for link in broker["links"]} == {"up"}
         assert sorted(links_of(broker)) == sorted(set(NAMES) - {broker["name"]})
-    assert to_json(city_from_json(status)) == {**status, "brokers": city_from_json_brokers(status)}
+    assert to_json(read_data(CityStatus, status)) == {**status, "brokers": with_tuples(status)}
 
 
-def city_from_json_brokers(status: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def with_tuples(status: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """JSON has lists where the dataclasses have tuples."""
     return tuple(
         {**b, "areas": tuple(b["areas"]), "alive": tuple(b["alive"]), "links": tuple(b["links"])}

@@ -10,8 +10,8 @@ from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.client.messages import Message, Will, publish_packet
 from metromq.client.options import Options
-from metromq.client.scram import ScramClient
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, UsageError
+from metromq.protocol.scram import ScramClient
 from metromq.protocol.wire.decode import Framer, decode
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import (
@@ -494,7 +494,7 @@ def test_misuse() -> None:
 
 def test_enhanced_authentication_and_again() -> None:
     """Section 4.12, with the messages of RFC 7677."""
-    from tests.broker.auth.test_scram import CLIENT_FINAL, CLIENT_NONCE, SERVER_FINAL, SERVER_FIRST
+    from tests.protocol.test_scram import CLIENT_FINAL, CLIENT_NONCE, SERVER_FINAL, SERVER_FIRST
 
     story = Story(authentication=ScramClient("user", "pencil", CLIENT_NONCE))
     story.did(story.core.connect(0))

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.auth.scram import derive_keys
 from metromq.client import Client, ConnectRefused
-from metromq.client.scram import ScramClient
 from metromq.config import Auth, Config, Listener
+from metromq.protocol.scram import ScramClient, derive_keys
 from tests.peers import Server, metromq, play
 
 

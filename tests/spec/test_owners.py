@@ -2,9 +2,9 @@
 
 import pytest
 
+from metromq.protocol.packing import Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.access import Access, Decision
-from metromq.protocol.session.packing import Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons

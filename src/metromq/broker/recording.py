@@ -2,12 +2,15 @@
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 from metromq.broker import logs
 from metromq.federation.host import Host
 from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
+from metromq.supervising import Pace, ended_in_time, keep_running
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
 
@@ -84,22 +87,28 @@ class Recording:
         self._name = hub.name
         self._telemetry = Telemetry(hub, site, window_s, host)
         self._process: asyncio.subprocess.Process | None = None
+        self._writer = ThreadPoolExecutor(1, "telemetry")  # the disk's pace is not the event loop's
 
     def tick(self, force: bool = False) -> None:
         for window in self._telemetry.take(force):
-            spool_window(self._data_dir, window)
+            self._writer.submit(self._write, window)
 
-    async def run(self) -> None:
+    def _write(self, window: TelemetryWindow) -> None:
+        try:
+            spool_window(self._data_dir, window)
+        except OSError as error:
+            logs.error(f"a window of telemetry is lost: {error}", start_us=window.start_us, broker=self._name)
+
+    async def run(self) -> NoReturn:
         """Restarts the recorder when it dies; it resumes from its own durable position."""
-        wait_s = RESTART_S
-        while True:
-            started = asyncio.get_running_loop().time()
-            self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
-            code = await self._process.wait()
-            logs.error("the recorder stopped and will be restarted", exit_code=code, broker=self._name)
-            lived_s = asyncio.get_running_loop().time() - started
-            wait_s = RESTART_S if lived_s > MAX_RESTART_S else min(wait_s * 2, MAX_RESTART_S)
-            await asyncio.sleep(wait_s)
+        await keep_running(self._start, self._ended, Pace(RESTART_S, MAX_RESTART_S, MAX_RESTART_S))
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(*self._command("--with-parent"))
+        return self._process
+
+    def _ended(self, what: str, wait_s: float) -> None:
+        logs.error(f"the recorder {what}; it will be restarted", seconds=wait_s, broker=self._name)
 
     def _command(self, *options: str) -> list[str]:
         data = ["--data", str(self._data_dir), "--lake", self._lake, "--broker", self._name]
@@ -108,20 +117,13 @@ class Recording:
     async def stop(self) -> None:
         """After the journal is closed: the recorder ships the rest and ends."""
         self.tick(force=True)
+        await asyncio.to_thread(self._writer.shutdown)
         process = self._process
         if process is not None and process.returncode is None:
             process.terminate()
-            await _ended(process)
+            await ended_in_time(process, STOP_S)
         if process is None or process.returncode != 0:  # none yet, or a signal met it before it could listen
             process = await asyncio.create_subprocess_exec(*self._command("--once"))
-            await _ended(process)
+            await ended_in_time(process, STOP_S)
             if process.returncode != 0:
                 logs.error("not everything was recorded; the next start will record the rest", broker=self._name)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    try:
-        await asyncio.wait_for(process.wait(), STOP_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -2,14 +2,15 @@
 
 import os
 import secrets
-import tempfile
 from pathlib import Path
 
 import click
 
-from metromq.broker.auth import passwords, scram
-from metromq.client.scram import LEAST_ITERATIONS, ScramError, saslprep
-from metromq.errors import UsageError
+from metromq.broker.auth import passwords
+from metromq.broker.auth.scram import SALT_BYTES, parse_keys
+from metromq.errors import ScramError, UsageError
+from metromq.files import replacing
+from metromq.protocol.scram import DEFAULT_ITERATIONS, LEAST_ITERATIONS, derive_keys, saslprep
 
 EPILOG = """\b
 Examples:
@@ -70,10 +71,10 @@ def hashed(password: str, kind: str, iterations: int | None) -> str:
     """The stored form of a password, with fresh salt."""
     if kind == "scram-sha-256":
         saslprep(password)
-        rounds = iterations or scram.DEFAULT_ITERATIONS
+        rounds = iterations or DEFAULT_ITERATIONS
         if rounds < LEAST_ITERATIONS:
             raise UsageError(f"SCRAM needs at least {LEAST_ITERATIONS} iterations (RFC 7677)")
-        return str(scram.derive_keys(password, secrets.token_bytes(scram.SALT_BYTES), rounds))
+        return str(derive_keys(password, secrets.token_bytes(SALT_BYTES), rounds))
     if kind == "argon2id":
         return str(passwords.hash_argon2(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), iterations or 1))
     rounds = 0 if kind == "sha512" else iterations or passwords.DEFAULT_ITERATIONS
@@ -123,21 +124,13 @@ def read_lines(file: Path) -> list[str]:
 def write_lines(file: Path, lines: list[str]) -> None:
     """Replaces the file in one step, so that a broker never reads half of it, and only for its owner's eyes."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write("".join(f"{line}\n" for line in lines))
-                if file.exists():
-                    before = file.stat()
-                    os.fchmod(out.fileno(), before.st_mode & 0o777)
-                    if os.geteuid() == 0:
-                        os.fchown(out.fileno(), before.st_uid, before.st_gid)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(name, file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(file, mode=0o600) as out:
+            out.write("".join(f"{line}\n" for line in lines).encode())
+            if file.exists():
+                before = file.stat()
+                os.fchmod(out.fileno(), before.st_mode & 0o777)
+                if os.geteuid() == 0:
+                    os.fchown(out.fileno(), before.st_uid, before.st_gid)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
 
@@ -148,7 +141,7 @@ def _user(line: str) -> str | None:
 
 
 def _is_hashed(stored: str) -> bool:
-    for parse in (passwords.parse_hash, scram.parse_keys):
+    for parse in (passwords.parse_hash, parse_keys):
         try:
             parse(stored)
         except (ValueError, ScramError):

@@ -4,6 +4,7 @@ from metromq.client.client import Client
 from metromq.client.messages import Message, Topic, Will
 from metromq.client.queue import Messages
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError
+from metromq.protocol.scram import ScramClient
 from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Properties, Subscription
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Messages",
     "MqttError",
     "Properties",
+    "ScramClient",
     "Subscription",
     "Topic",
     "Will",

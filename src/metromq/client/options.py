@@ -8,7 +8,7 @@ from metromq.protocol.wire.packets import MQTT5, Properties
 
 
 class Authentication(Protocol):
-    """The client's side of an enhanced authentication of MQTT 5 (section 4.12), such as client.scram.ScramClient."""
+    """The client's side of an enhanced authentication of MQTT 5 (section 4.12), such as ScramClient."""
 
     method: str
 

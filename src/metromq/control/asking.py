@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from metromq.control.places import Place, lives, read_place
-from metromq.errors import MetroError
+from metromq.documents import parse_document
+from metromq.errors import ConfigError, MetroError
 from metromq.federation.city import BrokerSpec, City
 from metromq.federation.status import DOWN, UNREACHABLE, UP, BrokerStatus, CityStatus, broker_from_json
 
@@ -45,12 +45,10 @@ async def get(address: str, path: str, query: Mapping[str, str] | None = None, t
 async def get_json(address: str, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
     body = await get(address, path, query)
     try:
-        answer = json.loads(body)
-    except ValueError:
-        raise NoAnswer(f"the answer of {address}{path} is not JSON") from None
-    if not isinstance(answer, dict):
-        raise NoAnswer(f"the answer of {address}{path} is not a JSON object")
-    return answer
+        return parse_document(body.decode(), "JSON", f"{address}{path}")
+    except (ConfigError, UnicodeDecodeError) as error:
+        why = error.problem if isinstance(error, ConfigError) else error
+        raise NoAnswer(f"the answer of {address}{path} is not a JSON object: {why}") from None
 
 
 async def is_ready(directory: Path, pid: int) -> bool:
@@ -87,6 +85,6 @@ async def _ask(spec: BrokerSpec, place: Place | None) -> BrokerStatus:
         return dataclasses.replace(silent, problem=f"its process {place.pid} is gone")
     try:
         status = broker_from_json(await get_json(place.http, "/status"))
-    except NoAnswer as error:
+    except (NoAnswer, ConfigError) as error:
         return dataclasses.replace(silent, state=UNREACHABLE, pid=place.pid, http=place.http, problem=str(error))
     return dataclasses.replace(status, state=UP)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from metromq.control.asking import NoAnswer, get_json
 from metromq.control.places import lives, read_place
+from metromq.errors import ConfigError
 from metromq.federation.city import City
 from metromq.federation.explaining import Step, explain_step, is_filter, step_from_json
 from metromq.federation.node import Node
@@ -68,7 +69,7 @@ def live_ask(city: City, data: Path) -> Ask:
         query = {"topic": topic, "stage": NAMES[stage], "origin": origin, "served": ",".join(served)}
         try:
             return step_from_json(await get_json(place.http, "/explain", query))
-        except NoAnswer:
+        except (NoAnswer, ConfigError):  # nobody there, or a version that answers in another way
             return None
 
     return ask

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from metromq.city_file import PREFIX, PRESETS, city_text, load_city, load_preset
+from metromq.documents import read_document
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import BrokerSpec, City, split_address
+from metromq.files import replace_file
+from metromq.reading import read_data
 
 DEFAULT_DATA = Path("metromq-data")
 CITY_FILE = "city.toml"
@@ -143,13 +146,13 @@ def is_free(host: str, port: int) -> bool:
 def keep_city(data: Path, city: City) -> Path:
     """Writes the city with its ports, so that other commands find them; it may hold the secret, so only we may read."""
     data.mkdir(parents=True, exist_ok=True)
-    _write(data / CITY_FILE, city_text(city), 0o600)
+    replace_file(data / CITY_FILE, city_text(city), mode=0o600)
     return data / CITY_FILE
 
 
 def keep_place(directory: Path, place: Place) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", 0o644)
+    replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
 
 
 def forget_place(directory: Path, pid: int) -> None:
@@ -161,9 +164,8 @@ def forget_place(directory: Path, pid: int) -> None:
 
 def read_place(directory: Path) -> Place | None:
     try:
-        raw = json.loads((directory / BROKER_FILE).read_text())
-        return Place(raw["name"], int(raw["pid"]), raw["listen"], raw["http"], float(raw["started"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_data(Place, read_document(directory / BROKER_FILE), ignore_unknown=True)
+    except ConfigError:
         return None
 
 
@@ -195,11 +197,3 @@ def only_one(data: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Whole or not at all, whoever reads meanwhile."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)

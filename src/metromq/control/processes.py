@@ -7,13 +7,13 @@ ends too, and that tells the program to stop.
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from metromq.errors import MetroError
+from metromq.supervising import Pace, ended_in_time, keep_running
 
 FIRST_DELAY_S = 0.5
 LAST_DELAY_S = 30.0
@@ -51,38 +51,38 @@ class Keeper:
         self.starts = 0
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[NoReturn] | None = None
 
     async def start(self) -> None:
         """Until it is ready for the first time; raises StartFailed."""
-        await self._spawn()
-        if not await self._wait_ready():
+        if not await self._wait_ready(await self._spawn()):
             raise StartFailed(f"{self.program.name} did not start.\n{self._log_tail()}")
         self.state = UP
-        self._task = asyncio.create_task(self._keep())
+        pace = Pace(FIRST_DELAY_S, LAST_DELAY_S, STEADY_S)
+        self._task = asyncio.create_task(keep_running(self._again, self._ended, pace))
 
-    async def _spawn(self) -> None:
+    async def _spawn(self) -> asyncio.subprocess.Process:
         with self._open_log() as log:
-            self._process = await asyncio.create_subprocess_exec(
+            self._process = process = await asyncio.create_subprocess_exec(
                 *self.program.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us; we tell the programs in our own time
             )
-        self.pid = self._process.pid
+        self.pid = process.pid
         self.state = STARTING
         self.starts += 1
+        return process
 
     def _open_log(self) -> BinaryIO:
         self.program.log.parent.mkdir(parents=True, exist_ok=True)
         return open(self.program.log, "ab")
 
-    async def _wait_ready(self) -> bool:
-        assert self._process is not None
+    async def _wait_ready(self, process: asyncio.subprocess.Process) -> bool:
         try:
             async with asyncio.timeout(READY_PATIENCE_S):
-                while self._process.returncode is None:
+                while process.returncode is None:
                     if await self.program.is_ready(self.pid):
                         return True
                     await asyncio.sleep(READY_POLL_S)
@@ -90,30 +90,31 @@ class Keeper:
             pass
         return False
 
-    async def _keep(self) -> None:
-        delay_s = FIRST_DELAY_S
-        name = self.program.name
-        while True:
-            born = time.monotonic()
-            assert self._process is not None
-            code = await self._process.wait()
-            self.pid, self.state = 0, WAITING
-            if time.monotonic() - born >= STEADY_S:
-                delay_s = FIRST_DELAY_S
-            self._tell(f"{name} {_end(code)}; restarting it in {delay_s:g} s")
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, LAST_DELAY_S)
-            await self._spawn()
-            if await self._wait_ready():
-                self.state = UP
-                self._tell(f"{name} is back as process {self.pid}")
-            elif self._process.returncode is None:
-                self._tell(f"{name} does not answer; see {self.program.log}")
+    async def _again(self) -> asyncio.subprocess.Process:
+        """The process that `start` has seen ready, or a new one that was given its time to get ready."""
+        if self.state == UP and self._process is not None:
+            return self._process
+        process = await self._spawn()
+        if await self._wait_ready(process):
+            self.state = UP
+            self._tell(f"{self.program.name} is back as process {self.pid}")
+        elif process.returncode is None:
+            self._tell(f"{self.program.name} does not answer; see {self.program.log}")
+        return process
+
+    def _ended(self, what: str, wait_s: float) -> None:
+        self.pid, self.state = 0, WAITING
+        self._tell(f"{self.program.name} {what}; restarting it in {wait_s:g} s")
 
     def terminate(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        self._signal(signal.SIGTERM)
+        process = self._process
+        if process is not None and process.returncode is None:
+            try:
+                os.kill(process.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
 
     async def stopped(self) -> None:
         """After `terminate`, or instead of it."""
@@ -123,21 +124,9 @@ class Keeper:
         process = self._process
         if process is None:
             return
-        try:
-            async with asyncio.timeout(STOP_PATIENCE_S):
-                await process.wait()
-        except TimeoutError:
-            self._tell(f"{self.program.name} did not stop; killing it")
-            self._signal(signal.SIGKILL)
-            await process.wait()
+        if not await ended_in_time(process, STOP_PATIENCE_S):
+            self._tell(f"{self.program.name} did not stop and was killed")
         self.pid, self.state = 0, STOPPED
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            try:
-                os.kill(self._process.pid, number)
-            except ProcessLookupError:
-                pass
 
     def _log_tail(self) -> str:
         try:
@@ -173,12 +162,3 @@ class Supervisor:
         for keeper in self.keepers.values():
             keeper.terminate()
         await asyncio.gather(*(keeper.stopped() for keeper in self.keepers.values()))
-
-
-def _end(code: int) -> str:
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"

@@ -115,7 +115,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 def _is_address(text: str) -> bool:
     _, colon, port = text.rpartition(":")
-    return bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536
+    return bool(colon) and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
 
 
 @dataclass(frozen=True, slots=True)

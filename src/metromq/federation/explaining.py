@@ -10,6 +10,7 @@ from metromq.federation.interest import SHARE_PREFIX
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, NAMES
 from metromq.protocol.topics.names import validate_filter, validate_topic
+from metromq.reading import read_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,5 @@ def step_to_json(step: Step) -> dict[str, Any]:
 
 
 def step_from_json(raw: Mapping[str, Any]) -> Step:
-    return Step(
-        raw["broker"],
-        raw["topic"],
-        raw["stage"],
-        tuple(raw["reasons"]),
-        tuple(StepHop(hop["peer"], hop["stage"], hop["why"], tuple(hop["served"])) for hop in raw["hops"]),
-        tuple(raw["interested"]),
-        raw["subscribers"],
-    )
+    """What another version of a broker may say beyond this is left out."""
+    return read_data(Step, raw, ignore_unknown=True)

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-T = TypeVar("T")
+from metromq.reading import read_data
 
 UP: Final = "up"
 DOWN: Final = "down"  # no process, or nobody hears it
@@ -99,22 +99,4 @@ def to_json(status: BrokerStatus | CityStatus) -> dict[str, Any]:
 
 def broker_from_json(raw: Mapping[str, Any]) -> BrokerStatus:
     """Fields that this version does not know are left out, so that versions may differ within a city."""
-    return dataclasses.replace(
-        _known(BrokerStatus, raw),
-        traffic=_known(Traffic, raw.get("traffic", {})),
-        areas=tuple(_known(AreaStatus, item) for item in raw.get("areas", ())),
-        alive=tuple(raw.get("alive", ())),
-        links=tuple(_known(LinkStatus, item) for item in raw.get("links", ())),
-    )
-
-
-def city_from_json(raw: Mapping[str, Any]) -> CityStatus:
-    """What `metromq status --json` printed."""
-    return dataclasses.replace(
-        _known(CityStatus, raw), brokers=tuple(broker_from_json(item) for item in raw.get("brokers", ()))
-    )
-
-
-def _known(kind: type[T], raw: Mapping[str, Any]) -> T:
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in raw.items() if name in names})
+    return read_data(BrokerStatus, raw, ignore_unknown=True)

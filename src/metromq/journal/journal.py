@@ -16,13 +16,14 @@ from threading import Lock
 from typing import Final, final
 
 from metromq.errors import JournalError, JournalFull
+from metromq.files import sync_directory
 from metromq.journal.codec import GAP, MESSAGE, SKIP, encode_record
 from metromq.journal.index import remove_index, save_index
 from metromq.journal.recovery import Recovered, create_segment, recover, skip
 from metromq.journal.reservation import perhaps_given, release, reserve
 from metromq.journal.segment import Segment
 from metromq.journal.shelf import Shelf
-from metromq.journal.snapshot import Position, sync_directory, write_snapshot
+from metromq.journal.snapshot import Position, write_snapshot
 
 LOCK_NAME: Final = "journal.lock"
 RESERVE_LATER: Final = 1024  # messages until offsets are reserved again after it failed

@@ -18,7 +18,6 @@ PAUSE_S = 0.5  # when no broker is there
 class Tally:
     published: int = 0
     moves: int = 0  # to another broker because it is nearer
-    losses: int = 0  # of a connection
 
 
 class Fleet:
@@ -53,7 +52,6 @@ class Fleet:
                     await self._report(sensor, client, broker, waiting)
                 self.tally.moves += 1
             except (MetroError, OSError, TimeoutError):
-                self.tally.losses += 1
                 self._avoid_until[broker] = asyncio.get_running_loop().time() + AVOID_S
                 if len(self._avoided()) == len(self._city.names):
                     await asyncio.sleep(PAUSE_S)

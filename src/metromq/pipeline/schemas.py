@@ -66,10 +66,6 @@ class TableSpec:
     partition_by: tuple[str, ...] = ()
     stats: tuple[str, ...] = ()
 
-    @property
-    def data_columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.schema.names if name not in self.partition_by)
-
 
 def _table(name: str, purpose: str, columns: list[tuple[str, pa.DataType]], by: str = "", stats: str = "") -> TableSpec:
     return TableSpec(name, purpose, pa.schema(columns), tuple(by.split()), tuple(stats.split()))

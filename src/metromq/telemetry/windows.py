@@ -4,6 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from metromq.errors import ConfigError
+from metromq.reading import read_data
+
 TOPIC: Final = "topic"
 SITE: Final = "site"
 LINK: Final = "link"
@@ -49,6 +52,8 @@ class TelemetryWindow:
 
 
 def decode_window(data: bytes) -> TelemetryWindow:
-    fields = json.loads(data)
-    rows = tuple(TelemetryRow(**{**row, "delay_counts": tuple(row["delay_counts"])}) for row in fields.pop("rows"))
-    return TelemetryWindow(rows=rows, **fields)
+    """Raises ValueError for what no broker wrote; what a newer one counts beyond this is left out."""
+    try:
+        return read_data(TelemetryWindow, json.loads(data), ignore_unknown=True)
+    except (ConfigError, RecursionError) as error:
+        raise ValueError(f"it is not a window of telemetry: {error}") from error

@@ -141,30 +141,3 @@ def test_compiled_rules_decide_as_a_scan(
     for topic in topics:
         assert access.may_read(topic) is scan(own, filled(patterns, user), topic, READ)
         assert access.may_publish(topic) is scan(own, filled(patterns, user), topic, WRITE)
-
-
-@settings(deadline=None, max_examples=300)
-@given(RULES, RULES, FILTERS | st.just("#"), st.lists(TOPICS, min_size=1, max_size=20))
-def test_what_is_said_of_a_filter_holds_for_its_topics(
-    own: list[Rule], patterns: list[Rule], topic_filter: str, topics: list[str]
-) -> None:
-    access = access_of(own, patterns, "a")
-    says = access.reads(topic_filter)
-    for topic in topics:
-        if matches(topic_filter, topic):
-            assert says == "some" or access.may_read(topic) is (says == "all")
-
-
-def test_what_is_said_of_filters() -> None:
-    access = parse_acl(FILE, "acl").for_client(None, "dev")
-    assert access.reads("news/today") == "all"
-    assert access.reads("news/#") == "some"  # a part is denied
-    assert access.reads("news/+/x") == "all"
-    assert access.reads("#") == "some"
-    assert access.reads("$SYS/#") == "none"
-    assert access.reads("device/dev/key") == "none"
-    assert access.reads("device/dev/#") == "some"
-    assert access.reads("device/dev/a/#") == "all"
-    assert access.reads("device/other/#") == "none"
-    assert parse_acl("topic #", "acl").for_client(None, "dev").reads("#") == "all"
-    assert parse_acl("topic #", "acl").for_client(None, "dev").reads("$SYS/#") == "none"

@@ -18,12 +18,10 @@ from metromq.broker.auth import (
     ScramStore,
     load_authenticator,
 )
-from metromq.broker.auth.authenticator import same_user
 from metromq.broker.auth.passwords import hash_password
-from metromq.broker.auth.scram import derive_keys
-from metromq.client.scram import ScramClient
 from metromq.config import Auth
 from metromq.errors import ConfigError
+from metromq.protocol.scram import ScramClient, derive_keys
 
 PASSWORDS = PasswordFile({"alice": hash_password(b"secret", b"salt", 10)})
 
@@ -82,13 +80,6 @@ def test_each_exchange_has_its_own_nonce() -> None:
     assert isinstance(first, Continue)
     assert isinstance(second, Continue)
     assert first.data != second.data
-
-
-def test_reauthentication_keeps_the_user() -> None:
-    assert same_user(Accept("alice"), "alice") == Accept("alice")
-    assert reason(same_user(Accept("bob"), "alice")) == 0x87
-    assert reason(same_user(Accept(None), "alice")) == 0x87
-    assert reason(same_user(Refuse(0x86, "no"), "alice")) == 0x86
 
 
 def test_files_of_the_configuration(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from metromq.federation.distribution import Hop
 from metromq.federation.links.batch import CHECK, SYNC
 from metromq.federation.links.routing_slip import RoutingSlip, read_slip, slip_of
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY
-from metromq.protocol.session.packing import Packer
+from metromq.protocol.packing import Packer
 
 
 @pytest.mark.parametrize("stage", [CLIENT, OWNER, RELAY, HANDOVER, FINAL])

@@ -5,6 +5,7 @@ import pytest
 from metromq.errors import MalformedPacket, PeerViolation
 from metromq.protocol.wire.decode import Framer
 from metromq.protocol.wire.encode import varint
+from metromq.protocol.wire.framer import packet_bounds
 from metromq.protocol.wire.reasons import PACKET_TOO_LARGE
 
 
@@ -83,3 +84,18 @@ def test_large_packet_in_small_pieces() -> None:
         if start + 16 < len(raw):
             assert framer.next() is None
     assert framer.next() == (0x30, bytes(1 << 20))
+
+
+def test_bounds_of_a_packet_anywhere_in_a_chunk() -> None:
+    """What the server's fast path asks: where the body is, or how much must be there to tell."""
+    data = b"\xc0\x00" + b"\x30" + varint(200) + bytes(200) + b"\xe0"
+    assert packet_bounds(data, 0, 1000) == (2, 2)
+    assert packet_bounds(data, 2, 1000) == (5, 205)
+    assert packet_bounds(data[:100], 2, 1000) == (5, 205)
+    assert packet_bounds(data[:4], 2, 1000) == (0, 5)
+    assert packet_bounds(data, 205, 1000) == (0, 207)
+    with pytest.raises(PeerViolation, match=r"203 bytes is over the limit of 202 \[MQTT-3\.2\.2-15\]"):
+        packet_bounds(data, 2, 202)
+    with pytest.raises(MalformedPacket, match=r"shortest form \[MQTT-1\.5\.5-1\]"):
+        packet_bounds(b"\xc0\x80\x00", 0, 1000)
+    assert packet_bounds(b"\xc0\x80\x00", 0, 1000, padded=True) == (3, 3)

@@ -12,7 +12,8 @@ from metromq.broker.auth.authenticator import (
     load_authenticator,
 )
 from metromq.broker.auth.passwords import PasswordFile, load_passwords, parse_passwords
-from metromq.broker.auth.scram import ScramServer, ScramStore, load_scram, parse_scram
+from metromq.broker.auth.scram import ScramStore, load_scram, parse_scram
+from metromq.protocol.scram import ScramServer
 
 __all__ = [
     "Accept",

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from metromq.broker.auth.passwords import read_text
 from metromq.errors import ConfigError
@@ -31,12 +30,12 @@ class Rule:
 class TopicSet:
     """Some topic filters: plain names in a set, wildcards in one expression or, for a single client, level by level."""
 
-    __slots__ = ("_expression", "_names", "_wild", "filters")
+    __slots__ = ("_expression", "_names", "_wild")
 
     def __init__(self, filters: Iterable[str], shared: bool) -> None:
-        self.filters = tuple(dict.fromkeys(filters))
-        wild = [name for name in self.filters if "+" in name or "#" in name]
-        self._names = frozenset(self.filters).difference(wild)
+        names = tuple(dict.fromkeys(filters))
+        wild = [name for name in names if "+" in name or "#" in name]
+        self._names = frozenset(names).difference(wild)
         # An expression is quicker to ask but takes time and kilobytes to make: too much for each of 10,000 clients.
         self._expression = re.compile("|".join(map(_expression, wild)), re.DOTALL) if wild and shared else None
         self._wild = () if shared else tuple(name.split("/") for name in wild)
@@ -48,18 +47,8 @@ class TopicSet:
             return self._expression.fullmatch(topic) is not None
         if self._wild:
             levels = topic.split("/")
-            return any(_covers(wild, levels) for wild in self._wild)
+            return any(_matches(wild, levels) for wild in self._wild)
         return False
-
-    def covers(self, topic_filter: str) -> bool:
-        """Whether one of the filters matches every topic that `topic_filter` matches."""
-        levels = topic_filter.split("/")
-        return any(_covers(own.split("/"), levels) for own in self.filters)
-
-    def meets(self, topic_filter: str) -> bool:
-        """Whether some topic matches both `topic_filter` and one of the filters."""
-        levels = topic_filter.split("/")
-        return any(_meets(own.split("/"), levels) for own in self.filters)
 
 
 class RuleSet:
@@ -96,19 +85,6 @@ class Access:
     def may_subscribe(self, topic_filter: str) -> bool:
         """Always: Mosquitto's file says nothing about filters, only about what is read through them."""
         return True
-
-    def reads(self, topic_filter: str) -> Literal["all", "some", "none"]:
-        """How much of what a filter (without `$share/...`) matches may be read; only "some" needs `may_read` later."""
-        own, patterns = self._own, self._patterns
-        if own.denied.covers(topic_filter):
-            return "none"
-        if not own.denied.meets(topic_filter):
-            if own.readable.covers(topic_filter):
-                return "all"
-            if self._usable and not patterns.denied.meets(topic_filter) and patterns.readable.covers(topic_filter):
-                return "all"
-        by_pattern = self._usable and patterns.readable.meets(topic_filter) and not patterns.denied.covers(topic_filter)
-        return "some" if by_pattern or own.readable.meets(topic_filter) else "none"
 
     def _allowed(self, topic: str, own: TopicSet, pattern: TopicSet) -> bool:
         if topic in self._own.denied:
@@ -239,25 +215,12 @@ def _expression(topic_filter: str) -> str:
     return f"{guard}{body}(?:/.*)?" if to_the_end else guard + body
 
 
-def _covers(wide: list[str], narrow: list[str]) -> bool:
-    if wide[0] in ("#", "+") and narrow[0].startswith("$"):
+def _matches(wild: list[str], levels: list[str]) -> bool:
+    if wild[0] in ("#", "+") and levels[0].startswith("$"):
         return False
-    for number, level in enumerate(wide):
+    for number, level in enumerate(wild):
         if level == "#":
             return True
-        if number >= len(narrow) or narrow[number] == "#" or level not in ("+", narrow[number]):
+        if number >= len(levels) or level not in ("+", levels[number]):
             return False
-    return len(wide) == len(narrow)
-
-
-def _meets(one: list[str], other: list[str]) -> bool:
-    if (one[0] in ("#", "+") and other[0].startswith("$")) or (other[0] in ("#", "+") and one[0].startswith("$")):
-        return False
-    for left, right in zip(one, other, strict=False):
-        if "#" in (left, right):
-            return True
-        if left != right and "+" not in (left, right):
-            return False
-    # `a/#` also matches `a` [MQTT-4.7.1-2], so a # that stands one level further still meets.
-    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    return len(longer) == len(shorter) or longer[len(shorter) :] == ["#"]
+    return len(wild) == len(levels)

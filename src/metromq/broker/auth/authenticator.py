@@ -9,10 +9,11 @@ from functools import cache
 from typing import Protocol
 
 from metromq.broker.auth.passwords import PasswordFile, load_passwords
-from metromq.broker.auth.scram import Challenge, ScramServer, load_scram
-from metromq.client.scram import METHOD as SCRAM
-from metromq.client.scram import ScramError
+from metromq.broker.auth.scram import load_scram
 from metromq.config import Auth
+from metromq.errors import ScramError
+from metromq.protocol.scram import METHOD as SCRAM
+from metromq.protocol.scram import Challenge, ScramServer
 from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
 
 SLOW_CHECKS = 2  # at a time
@@ -70,21 +71,14 @@ class Authenticator(Protocol):
     def connect(self, request: Credentials) -> Decision | Awaitable[Decision]:
         """For a CONNECT, and again for an AUTH with reason Re-authenticate (0x19).
 
-        On re-authentication the caller keeps the client's method [MQTT-4.12.1-1] and passes the result through
-        `same_user`.
+        On re-authentication the caller keeps the client's method [MQTT-4.12.1-1] and refuses another user, whose
+        subscriptions the client has not got.
         """
         ...
 
     def auth(self, state: object, data: bytes) -> Decision | Awaitable[Decision]:
         """For an AUTH with reason Continue (0x18); `state` is what the last Continue of this client carried."""
         ...
-
-
-def same_user(decision: Decision, username: str | None) -> Decision:
-    """A re-authentication must not turn a client into another user, whose subscriptions it has not got."""
-    if isinstance(decision, Accept) and decision.username != username:
-        return Refuse(NOT_AUTHORIZED, "re-authentication as another user")
-    return decision
 
 
 class FileAuthenticator:

@@ -1,7 +1,6 @@
 """The live broker as a member of its city: gives the host its journal's name, its transport and its ticks."""
 
 import asyncio
-import os
 import secrets
 import ssl
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from metromq.federation.city import City
 from metromq.federation.host import Host
 from metromq.federation.links.auth import NONCE_BYTES
 from metromq.federation.links.mqtt_transport import Credentials, MqttTransport
+from metromq.files import replace_file
 
 
 class CityMember:
@@ -68,15 +68,12 @@ def _journal_id(data_dir: Path | None) -> str:
     if data_dir is None:
         return secrets.token_hex(7)
     path = data_dir / "journal-id"
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
+    known = path.read_text().strip() if path.exists() else ""
+    if not known:  # new, or emptied by a machine that crashed before the file was synced
         data_dir.mkdir(parents=True, exist_ok=True)
-        fresh = secrets.token_hex(7)
-        temporary = path.with_suffix(".new")
-        temporary.write_text(fresh)
-        os.replace(temporary, path)
-        return fresh
+        known = secrets.token_hex(7)
+        replace_file(path, known)
+    return known
 
 
 def link_secret(city: City) -> bytes | None:

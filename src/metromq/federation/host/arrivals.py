@@ -7,9 +7,9 @@ from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
+from metromq.protocol.packing import Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.packing import Unpacker
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.session import SENT, Entry, Session
 

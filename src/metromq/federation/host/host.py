@@ -37,11 +37,11 @@ from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records
 from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import PROTOCOL_ERROR
 

@@ -11,10 +11,10 @@ from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
+from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.hub import Hub, LinkCopy, Waiter
 from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.packing import Packer
 
 
 @final

@@ -16,9 +16,9 @@ from metromq.federation.links.frames import RetainedRequest
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session.hub import Hub, LinkCopy
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import matches
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metromq.errors import ProtocolViolation
+from metromq.errors import BytesDamaged, ProtocolViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
-from metromq.federation.links.codec import Reader, Writer
+from metromq.protocol.packing import Packer, Unpacker
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
@@ -129,122 +129,131 @@ Frame = (
 
 def encode_frame(frame: Frame) -> bytes:
     kind = _KINDS[type(frame)]
-    out = Writer()
+    out = Packer()
     out.number(kind)
     _WRITERS[kind](out, frame)
-    return out.finish()
+    return out.done()
 
 
 def decode_frame(data: bytes) -> Frame:
-    reader = Reader(data)
-    kind = reader.number()
-    if kind not in _READERS:
-        raise ProtocolViolation(f"control frame of unknown kind {kind}: do all brokers run the same release?")
-    frame = _READERS[kind](reader)
-    reader.finish()
+    reader = Unpacker(data)
+    try:
+        kind = reader.number()
+        if kind not in _READERS:
+            raise ProtocolViolation(f"control frame of unknown kind {kind}: do all brokers run the same release?")
+        frame = _READERS[kind](reader)
+        reader.finish()
+    except BytesDamaged as error:
+        raise ProtocolViolation(f"a control frame of a link is damaged: {error}") from error
     return frame
 
 
-def _write_hello(out: Writer, frame: Hello) -> None:
+def _write_hello(out: Packer, frame: Hello) -> None:
     greeting = frame.greeting
     for value in (frame.version, greeting.incarnation, greeting.digest, frame.interest_digest, len(greeting.beats)):
         out.number(value)
     for beat in greeting.beats:
-        out.text(beat.broker)
+        out.short_text(beat.broker)
         for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
             out.number(value)
     out.number(frame.time_us)
 
 
-def _read_hello(data: Reader) -> Hello:
+def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, digest, interest, count = (data.number() for _ in range(5))
-    beats = tuple(Beat(data.text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count))
+    beats = tuple(
+        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count)
+    )
     return Hello(version, interest, Greeting(incarnation, digest, beats), data.number())
 
 
-def _write_facts(out: Writer, frame: Facts) -> None:
+def _write_facts(out: Packer, frame: Facts) -> None:
     out.number(len(frame.facts))
     for fact in frame.facts:
-        out.text(fact.kind)
-        out.text(fact.key)
-        out.text(fact.owner)
+        out.short_text(fact.kind)
+        out.short_text(fact.key)
+        out.short_text(fact.owner)
         out.number(fact.epoch)
-        out.text(fact.value)
+        out.short_text(fact.value)
 
 
-def _read_facts(data: Reader) -> Facts:
+def _read_facts(data: Unpacker) -> Facts:
     return Facts(
-        tuple(Fact(data.text(), data.text(), data.text(), data.number(), data.text()) for _ in range(data.number()))
+        tuple(
+            Fact(data.short_text(), data.short_text(), data.short_text(), data.number(), data.short_text())
+            for _ in range(data.number())
+        )
     )
 
 
-def _read_areas(data: Reader) -> Facts:
+def _read_areas(data: Unpacker) -> Facts:
     """Journals of earlier versions hold topic tables of areas."""
-    return Facts(tuple(Fact(AREA, data.text(), data.text(), data.number()) for _ in range(data.number())))
+    return Facts(tuple(Fact(AREA, data.short_text(), data.short_text(), data.number()) for _ in range(data.number())))
 
 
-def _write_interest(out: Writer, frame: Interest) -> None:
+def _write_interest(out: Packer, frame: Interest) -> None:
     out.number(frame.whole)
     out.number(len(frame.wanted))
     for wanted in frame.wanted:
-        out.text(wanted.topic_filter)
+        out.short_text(wanted.topic_filter)
         out.number(wanted.members)
         out.number(wanted.age_ms)
     out.number(len(frame.unwanted))
     for topic_filter in frame.unwanted:
-        out.text(topic_filter)
+        out.short_text(topic_filter)
 
 
-def _read_interest(data: Reader) -> Interest:
+def _read_interest(data: Unpacker) -> Interest:
     whole = bool(data.number())
-    wanted = tuple(Announcement(data.text(), data.number(), data.number()) for _ in range(data.number()))
-    return Interest(whole, wanted, tuple(data.text() for _ in range(data.number())))
+    wanted = tuple(Announcement(data.short_text(), data.number(), data.number()) for _ in range(data.number()))
+    return Interest(whole, wanted, tuple(data.short_text() for _ in range(data.number())))
 
 
-def _write_request(out: Writer, frame: RetainedRequest) -> None:
+def _write_request(out: Packer, frame: RetainedRequest) -> None:
     out.number(len(frame.filters))
     for topic_filter in frame.filters:
-        out.text(topic_filter)
+        out.short_text(topic_filter)
 
 
-def _write_claim(out: Writer, frame: ClientClaim) -> None:
-    out.text(frame.client)
+def _write_claim(out: Packer, frame: ClientClaim) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
     out.number(frame.asks | frame.clean_start << 1 | frame.replaces << 2)
-    out.text(frame.user)
+    out.short_text(frame.user)
     out.number(frame.opened_us)
     out.number(frame.clean_us)
 
 
-def _read_claim(data: Reader) -> ClientClaim:
-    client, time_us, flags, user, opened_us = data.text(), data.number(), data.number(), data.text(), data.number()
+def _read_claim(data: Unpacker) -> ClientClaim:
+    client, time_us, flags = data.short_text(), data.number(), data.number()
+    user, opened_us = data.short_text(), data.number()
     asks, clean_start, replaces = bool(flags & 1), bool(flags & 2), bool(flags & 4)
     return ClientClaim(client, time_us, asks, clean_start, user, opened_us, replaces, data.number())
 
 
-def _write_answer(out: Writer, frame: ClientAnswer) -> None:
-    out.text(frame.client)
+def _write_answer(out: Packer, frame: ClientAnswer) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
-    out.text(frame.broker)
+    out.short_text(frame.broker)
     out.number(frame.refused)
 
 
-def _write_moved(out: Writer, frame: ClientMoved) -> None:
-    out.text(frame.client)
+def _write_moved(out: Packer, frame: ClientMoved) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
-    out.text(frame.broker)
+    out.short_text(frame.broker)
     out.number(frame.clean_start | frame.replaces << 1)
-    out.text(frame.user)
+    out.short_text(frame.user)
     out.number(frame.opened_us)
 
 
-def _read_moved(data: Reader) -> ClientMoved:
-    client, time_us, broker, flags = data.text(), data.number(), data.text(), data.number()
-    return ClientMoved(client, time_us, broker, bool(flags & 1), data.text(), data.number(), bool(flags & 2))
+def _read_moved(data: Unpacker) -> ClientMoved:
+    client, time_us, broker, flags = data.short_text(), data.number(), data.short_text(), data.number()
+    return ClientMoved(client, time_us, broker, bool(flags & 1), data.short_text(), data.number(), bool(flags & 2))
 
 
-def _write_released(out: Writer, frame: ClientReleased) -> None:
-    out.text(frame.client)
+def _write_released(out: Packer, frame: ClientReleased) -> None:
+    out.short_text(frame.client)
     out.number(frame.time_us)
 
 
@@ -270,15 +279,15 @@ _WRITERS: dict[int, Callable[..., None]] = {
     9: _write_released,
     11: _write_facts,
 }
-_READERS: dict[int, Callable[[Reader], Frame]] = {
+_READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
     2: _read_areas,
     3: _read_interest,
     4: lambda data: InterestRequest(),
-    5: lambda data: RetainedRequest(tuple(data.text() for _ in range(data.number()))),
+    5: lambda data: RetainedRequest(tuple(data.short_text() for _ in range(data.number()))),
     6: _read_claim,
-    7: lambda data: ClientAnswer(data.text(), data.number(), data.text(), bool(data.number())),
+    7: lambda data: ClientAnswer(data.short_text(), data.number(), data.short_text(), bool(data.number())),
     8: _read_moved,
-    9: lambda data: ClientReleased(data.text(), data.number()),
+    9: lambda data: ClientReleased(data.short_text(), data.number()),
     11: _read_facts,
 }

@@ -14,8 +14,8 @@ from array import array
 from typing import Final, final
 
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
-from metromq.federation.links.codec import Reader, Writer
 from metromq.federation.stages import FINAL
+from metromq.protocol.packing import Packer, Unpacker
 
 REMEMBERED: Final = 65_536  # ids per origin; a copy that comes later than this many others is not recognised
 REMEMBERED_CHECKED: Final = 65_536  # of those marked CHECK; they are few, so their memory reaches much further back
@@ -142,31 +142,31 @@ class Inbox:
 
     def dump(self) -> bytes:
         """Everything, for a snapshot."""
-        out = Writer()
+        out = Packer()
         out.number(len(self._cursors))
         for sender, cursor in self._cursors.items():
-            out.text(sender)
+            out.short_text(sender)
             out.number(self._incarnations.get(sender, 0))
             out.number(cursor + 1)
         out.number(len(self._origins))
         for origin, memory in self._origins.items():
-            out.text(origin)
+            out.short_text(origin)
             for use in _USES:
-                out.blob(memory.usual[use].dump())
-                out.blob(array("q", memory.checked[use]).tobytes())
-        return out.finish()
+                out.short_blob(memory.usual[use].dump())
+                out.short_blob(array("q", memory.checked[use]).tobytes())
+        return out.done()
 
     def load(self, data: bytes) -> None:
-        reader = Reader(data)
+        reader = Unpacker(data)
         for _ in range(reader.number()):
-            sender, journal, cursor = reader.text(), reader.number(), reader.number() - 1
+            sender, journal, cursor = reader.short_text(), reader.number(), reader.number() - 1
             self.restore_cursor(sender, journal, cursor)
         for _ in range(reader.number()):
-            memory = self._memory(reader.text())
+            memory = self._memory(reader.short_text())
             for use in _USES:
-                memory.usual[use].load(reader.blob())
+                memory.usual[use].load(reader.short_blob())
                 checked = array("q")
-                checked.frombytes(reader.blob())
+                checked.frombytes(reader.short_blob())
                 memory.checked[use].update(dict.fromkeys(checked))
         reader.finish()
 

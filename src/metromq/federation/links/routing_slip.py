@@ -6,7 +6,7 @@ from functools import lru_cache
 from metromq.federation.distribution import Hop
 from metromq.federation.links.batch import CHECK
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
-from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.packing import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
 _OLD_STAGES = (CLIENT, OWNER, HANDOVER, FINAL)

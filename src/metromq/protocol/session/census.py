@@ -1,4 +1,7 @@
-"""What a broker counts per topic while somebody records it; routes hold the counts, so counting is an addition."""
+"""What a broker counts per topic while somebody records it: a dictionary of counts for each window of time.
+
+A message costs one look-up by topic and a few additions; the fast path for lone messages is closed meanwhile.
+"""
 
 from typing import Final, final
 

@@ -1,12 +1,12 @@
 """How messages reach one session: the queue, the window of what is under way, and what the journal holds for later."""
 
+from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.census import Census
 from metromq.protocol.session.counters import Counters
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session, packet_id_of
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.encode import encode_ack, encode_publish

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
 from metromq.protocol.session.city import Federation as Federation
 from metromq.protocol.session.city import LinkCopy as LinkCopy
@@ -10,7 +11,6 @@ from metromq.protocol.session.delivery import ENTRY_BYTES
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import KIND_WILL, Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.publishing import Publishing
 from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import NEVER, SENT, Entry, Grant, Session

@@ -3,12 +3,12 @@
 from typing import final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.handshake import RESERVED, Handshake
 from metromq.protocol.session.hub import Hub, Waiter
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import RELEASED, Session
 from metromq.protocol.wire import reasons

@@ -1,5 +1,6 @@
 """How a message finds its receivers: routes, share groups, links to peers and the retained messages."""
 
+from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commitment import Commitment, Pending
@@ -7,7 +8,6 @@ from metromq.protocol.session.forwarding import to_newer, to_older
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
-from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget
 from metromq.protocol.session.session import RELEASED, SENT, Grant, Session

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from metromq.errors import JournalError, OffsetsGone
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
 

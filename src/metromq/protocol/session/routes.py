@@ -101,12 +101,10 @@ class Route:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.topic_bytes = topic.encode()
         self.targets: list[RouteTarget] = []
         self.groups: list[ShareGroup] = []
         self.plain = True  # QoS 0 bytes may be forwarded to the targets as they came,
         self.copies: list[LinkCopy] | None = []  # and to these peers; None: peers differ from message to message
-        self.valid = True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -169,21 +167,14 @@ class RouteTable:
     def invalidate(self, filter: str) -> None:
         """Forgets the routes that a change of this filter touches."""
         if "+" not in filter and "#" not in filter:
-            self._forget(filter.encode())
+            self.cache.pop(filter.encode(), None)
         elif len(self.cache) > ROUTES_SEARCHED:
             self.clear()
         else:
             for key in [key for key, route in self.cache.items() if matches(filter, route.topic)]:
-                self._forget(key)
-
-    def _forget(self, key: bytes) -> None:
-        route = self.cache.pop(key, None)
-        if route is not None:
-            route.valid = False
+                del self.cache[key]
 
     def clear(self) -> None:
-        for route in self.cache.values():
-            route.valid = False
         self.cache = {}
 
     def find(self, topic: bytes) -> Route:

@@ -3,7 +3,7 @@
 from array import array
 from typing import Final, final
 
-from metromq.protocol.session.packing import Packer, Unpacker
+from metromq.protocol.packing import Packer, Unpacker
 
 MAX_IDS: Final = 8192  # of one session; a copy that comes later than this many others is not recognised
 

@@ -1,7 +1,7 @@
 """Sessions as bytes: the control records of the journal and the parts of a snapshot."""
 
+from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
 from metromq.protocol.session.seen_ids import unpack_seen
 from metromq.protocol.session.session import Entry, Grant, Session

@@ -6,12 +6,44 @@ from metromq.errors import MalformedPacket, PeerViolation
 from metromq.protocol.wire.reasons import PACKET_TOO_LARGE
 
 
+def packet_bounds(data: bytes, position: int, max_packet_bytes: int, padded: bool = False) -> tuple[int, int]:
+    """Where the body of the packet at `position` starts and where it stops.
+
+    (0, n): the fixed header is not all there, look again when `n` is within the data. A stop beyond the data says that
+    the body is not. The limit counts whole packets, header included, as MQTT 5's Maximum Packet Size does, and a packet
+    over it is refused as soon as its header is known. `padded` allows a Remaining Length with more bytes than it needs.
+    """
+    end = len(data)
+    start = position + 1
+    length = 0
+    shift = 0
+    while True:
+        if start >= end:
+            return 0, start + 1
+        byte = data[start]
+        start += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 21:
+            raise MalformedPacket("the Remaining Length has more than four bytes [MQTT-1.5.5-1]")
+    if byte == 0 and shift and not padded:
+        raise MalformedPacket("the Remaining Length is not in its shortest form [MQTT-1.5.5-1]")
+    stop = start + length
+    if stop - position > max_packet_bytes:
+        raise PeerViolation(
+            PACKET_TOO_LARGE,
+            f"packet of {stop - position} bytes is over the limit of {max_packet_bytes} [MQTT-3.2.2-15]",
+        )
+    return start, stop
+
+
 @final
 class Framer:
     """Feed it what the network gives, in pieces of any size, and take whole packets out.
 
-    The limit counts whole packets, header included, as MQTT 5's Maximum Packet Size does. A packet over the limit is
-    refused as soon as its header is known, so that nobody can make us store what we would refuse anyway.
+    A padded Remaining Length is read: 3.1.1 does not demand the shortest form, and the value is unambiguous.
     """
 
     def __init__(self, max_packet_bytes: int) -> None:
@@ -38,47 +70,15 @@ class Framer:
     def next(self) -> tuple[int, bytes] | None:
         """The first byte and the body of the next whole packet, or None until more bytes are fed."""
         chunk = self._chunk
-        start = self._position
-        available = len(chunk) - start
-        if available < 2:
-            self._wait(2)
+        position = self._position
+        if position >= len(chunk):
             return None
-        size = chunk[start + 1]
-        header = 2
-        if size >= 0x80:
-            size &= 0x7F
-            header = self._long_header(start, available)
-            if header == 0:
-                return None
-            for index in range(2, header):
-                size |= (chunk[start + index] & 0x7F) << (7 * (index - 1))
-        total = header + size
-        if total > self.max_packet_bytes:
-            raise PeerViolation(
-                PACKET_TOO_LARGE,
-                f"packet of {total} bytes is over the limit of {self.max_packet_bytes} [MQTT-3.2.2-15]",
-            )
-        if available < total:
-            self._wait(total)
-            return None
-        end = start + total
-        self._position = end
-        return chunk[start], chunk[start + header : end]
-
-    def _long_header(self, start: int, available: int) -> int:
-        """The size of a fixed header with 2 to 4 bytes of Remaining Length; 0 when it is not all there yet."""
-        for index in range(2, 5):
-            if index >= available:
-                self._wait(index + 1)
-                return 0
-            if self._chunk[start + index] < 0x80:
-                return index + 1
-        raise MalformedPacket("Remaining Length is longer than 4 bytes [MQTT-1.5.5-1]")
-
-    def _wait(self, needed: int) -> None:
-        """Keeps the unfinished packet aside until `needed` bytes of it are there."""
-        if self._position < len(self._chunk):
-            self._partial += self._chunk[self._position :]
+        start, stop = packet_bounds(chunk, position, self.max_packet_bytes, True)
+        if start == 0 or stop > len(chunk):
+            self._partial += chunk[position:]  # kept aside until what is missing is there
+            self._needed = stop - position
             self._chunk = b""
             self._position = 0
-            self._needed = needed
+            return None
+        self._position = stop
+        return chunk[position], chunk[start:stop]

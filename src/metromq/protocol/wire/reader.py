@@ -1,4 +1,9 @@
-"""Reads the data types of MQTT from bytes; whatever is cut short or ill-formed is a Malformed Packet."""
+"""Reads the data types of MQTT from bytes; whatever is cut short or ill-formed is a Malformed Packet.
+
+It is not `protocol.packing`, which reads our own formats: MQTT's numbers are big-endian, its lengths have two bytes,
+its variable byte integers stop at four and must be in their shortest form, its strings hold no U+0000, and each refusal
+is the peer's violation of a clause with a reason code, where our own formats know only damage.
+"""
 
 from typing import final
 

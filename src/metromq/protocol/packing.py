@@ -1,0 +1,145 @@
+"""The one writer and reader of our own binary formats: journal records, snapshots, and what brokers tell each other.
+
+Lengths and numbers of records have a fixed size, little-endian; those of control frames are short where the value is
+small. Both kinds are on disks: a snapshot holds control frames too, so neither may change. MQTT's own packets have a
+reader of their own (`wire.reader`), because there every refusal is a peer's fault with a clause of the standard.
+"""
+
+import struct
+from typing import Final, final
+
+from metromq.errors import BytesDamaged
+
+_U16: Final = struct.Struct("<H")
+_U32: Final = struct.Struct("<I")
+_U64: Final = struct.Struct("<Q")
+_I64: Final = struct.Struct("<q")
+
+
+@final
+class Packer:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def u8(self, value: int) -> "Packer":
+        self.parts.append(bytes((value,)))
+        return self
+
+    def u16(self, value: int) -> "Packer":
+        self.parts.append(_U16.pack(value))
+        return self
+
+    def u32(self, value: int) -> "Packer":
+        self.parts.append(_U32.pack(value))
+        return self
+
+    def u64(self, value: int) -> "Packer":
+        self.parts.append(_U64.pack(value))
+        return self
+
+    def i64(self, value: int) -> "Packer":
+        self.parts.append(_I64.pack(value))
+        return self
+
+    def blob(self, value: bytes) -> "Packer":
+        self.parts.append(_U32.pack(len(value)))
+        self.parts.append(value)
+        return self
+
+    def text(self, value: str) -> "Packer":
+        return self.blob(value.encode())
+
+    def number(self, value: int) -> "Packer":
+        """Seven bits a byte, the lowest first: small ones are short."""
+        while value > 0x7F:
+            self.parts.append(bytes((value & 0x7F | 0x80,)))
+            value >>= 7
+        self.parts.append(bytes((value,)))
+        return self
+
+    def short_blob(self, value: bytes) -> "Packer":
+        """As `blob`, with its length as a `number`."""
+        self.number(len(value))
+        self.parts.append(value)
+        return self
+
+    def short_text(self, value: str) -> "Packer":
+        return self.short_blob(value.encode())
+
+    def done(self) -> bytes:
+        return b"".join(self.parts)
+
+
+@final
+class Unpacker:
+    """Raises BytesDamaged for bytes that end early, run on or are no text; the caller names what they were."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def _take(self, size: int) -> int:
+        """Moves past `size` bytes and returns where they start."""
+        start = self.position
+        if size > len(self.data) - start:
+            raise BytesDamaged(f"{size} bytes are needed at {start}, and {len(self.data) - start} are left")
+        self.position = start + size
+        return start
+
+    def u8(self) -> int:
+        return self.data[self._take(1)]
+
+    def u16(self) -> int:
+        value: int = _U16.unpack_from(self.data, self._take(2))[0]
+        return value
+
+    def u32(self) -> int:
+        value: int = _U32.unpack_from(self.data, self._take(4))[0]
+        return value
+
+    def u64(self) -> int:
+        value: int = _U64.unpack_from(self.data, self._take(8))[0]
+        return value
+
+    def i64(self) -> int:
+        value: int = _I64.unpack_from(self.data, self._take(8))[0]
+        return value
+
+    def blob(self) -> bytes:
+        return self._bytes(self.u32())
+
+    def text(self) -> str:
+        return self._text(self.blob())
+
+    def number(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.u8()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise BytesDamaged(f"the number before {self.position} has no end")
+
+    def short_blob(self) -> bytes:
+        return self._bytes(self.number())
+
+    def short_text(self) -> str:
+        return self._text(self.short_blob())
+
+    def _bytes(self, size: int) -> bytes:
+        start = self._take(size)
+        return self.data[start : self.position]
+
+    def _text(self, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise BytesDamaged(f"the text before {self.position} is not UTF-8: {error}") from None
+
+    def at_end(self) -> bool:
+        return self.position >= len(self.data)
+
+    def finish(self) -> None:
+        """Nothing may be left over."""
+        if self.position != len(self.data):
+            raise BytesDamaged(f"{len(self.data) - self.position} bytes are left over")
