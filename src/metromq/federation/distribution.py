@@ -38,6 +38,7 @@ class Distribution:
     hops: tuple[Hop, ...]
     shares: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    serves: bool = False  # this broker distributes it; otherwise somebody else does
 
 
 NOWHERE: Final = Distribution(())
@@ -73,7 +74,8 @@ def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
     suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
     shares = [share for share in _shares(host, arrival.topic) if share not in arrival.shares_done]
     onward, looped = _allowed(host, arrival, suggestion.onward)
-    if suggestion.audience is Audience.NOBODY:
+    serves = suggestion.audience is not Audience.NOBODY
+    if not serves:
         hops, own = _pass_on(host, arrival, onward, shares)
     else:
         everyone = suggestion.audience is Audience.EVERYONE
@@ -82,7 +84,7 @@ def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
     if arrival.limit < 1:
         looped += [hop.peer for hop in hops]
         hops = []
-    return Distribution(tuple(hops), own, tuple(looped)), not shares
+    return Distribution(tuple(hops), own, tuple(looped), serves), not shares
 
 
 def _allowed(host: Host, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:

@@ -4,7 +4,7 @@ from typing import Final, final
 
 from metromq.federation.distribution import NOWHERE, Distribution, Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
-from metromq.federation.links.inbox import DISTRIBUTE, SHARE
+from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
@@ -16,8 +16,9 @@ CACHED_COPIES: Final = 10_000
 
 @final
 class Copies:
-    def __init__(self, hub: Hub, node: Node) -> None:
+    def __init__(self, hub: Hub, node: Node, inbox: Inbox) -> None:
         self._hub = hub
+        self._inbox = inbox
         self._node = node
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
@@ -74,7 +75,10 @@ class Copies:
         log = self._hub.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
-        return self._node.route(message.topic, CLIENT, self._node.name, number)
+        route = self._node.route(message.topic, CLIENT, self._node.name, number)
+        if route.serves and message.qos and log is not None:  # it may be handed back to us after a takeover
+            self._inbox.received(self._node.name, number, DISTRIBUTE | SHARE)
+        return route
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message

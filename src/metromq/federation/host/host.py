@@ -68,7 +68,7 @@ class Host(Federation):
         self._transport: Transport | None = None
         self._ticked_at = hub.now
         self._timers = Timers()
-        self._copies = Copies(hub, self.node)
+        self._copies = Copies(hub, self.node, self.inbox)
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
