@@ -55,6 +55,10 @@ class SimBroker:
     def running(self) -> bool:
         return self.hub is not None
 
+    @property
+    def is_awake(self) -> bool:
+        return self.running and self._held is None
+
     # Life and death.
 
     def start(self) -> None:

@@ -21,7 +21,10 @@ class Contract:
         for connection in seen.connections:
             self._by_client[connection.client].append(connection)
         self._got: dict[str, dict[str, list[Delivered]]] = defaultdict(lambda: defaultdict(list))
+        self._stored: set[tuple[str, str]] = set()  # client and payload of what came with RETAIN set
         for delivery in seen.delivered:
+            if delivery.retain:
+                self._stored.add((delivery.client, delivery.payload))
             if not delivery.retain and delivery.payload:
                 self._got[delivery.client][delivery.payload].append(delivery)
         self._last_fault = max((at for at, _ in seen.faults), default=-1.0)
@@ -85,7 +88,8 @@ class Contract:
                     continue
                 if not matches(topic_filter, message.topic) or not self._is_sure(subscription, message.sent):
                     continue
-                if not self._got[subscription.client][message.payload]:
+                is_stored = message.retain and (subscription.client, message.payload) in self._stored
+                if not is_stored and not self._got[subscription.client][message.payload]:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
@@ -100,8 +104,9 @@ class Contract:
                     yield f"twice: {client} got {payload} at QoS {exact[0].qos} at {times}"
 
     def _restarted(self, client: str, start: float, end: float) -> bool:
-        """Whether the client was told, between two times, that its session is a new one."""
-        return any(start < one.opened <= end and not one.present for one in self._by_client[client])
+        """Whether the client began anew between two times, or went on while its broker of before was out of reach."""
+        later = [one for one in self._by_client[client] if start < one.opened <= end]
+        return any(not one.present or one.apart for one in later)
 
     def _groups_share(self) -> Iterator[str]:
         groups: dict[str, list[Subscribed]] = defaultdict(list)
@@ -151,7 +156,7 @@ class Contract:
     def _is_merged(self, client: str, at: float) -> bool:
         """Whether the client began anew while its session was away: what that one brings later has no place before."""
         opened = [one for one in self._by_client[client] if one.opened < at]
-        return any(one.keeps and not one.present for one in opened[1:])
+        return any(one.keeps and (not one.present or one.apart) for one in opened[1:])
 
     def _is_member(self, client: str) -> bool:
         """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""

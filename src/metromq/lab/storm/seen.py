@@ -18,6 +18,7 @@ class Connection:
     ended: float = FOREVER
     present: bool = False
     goodbye: bool = False  # ended with DISCONNECT
+    apart: bool = False  # the broker of the connection before was out of reach
 
 
 @dataclass(slots=True)

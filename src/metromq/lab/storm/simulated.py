@@ -18,6 +18,7 @@ from metromq.protocol.wire.packets import MQTT5, MQTT311, Properties
 PROBE: Final = "probe-"
 LAST_S: Final = 40.0  # longer than any will waits
 QUIET_S: Final = 300.0
+LINKS_S: Final = 3.0
 
 
 class SimulatedStorm:
@@ -32,6 +33,7 @@ class SimulatedStorm:
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
         self._connections: dict[str, Connection] = {}  # the last of each client
+        self._mended_at = -LINKS_S
         self._asked: dict[tuple[str, int], Subscribed] = {}
         self._sent: dict[tuple[str, int], Published] = {}
         self._verbs: Mapping[str, Callable[[tuple[str, ...]], None]] = {
@@ -76,6 +78,8 @@ class SimulatedStorm:
     def _do(self, step: Step) -> None:
         if step.verb in ("kill", "power", "pause", "cut", "hold", "split"):
             self.seen.faults.append((self.now, str(step)))
+        if step.verb in ("heal", "start", "resume"):
+            self._mended_at = self.now
         self._verbs[step.verb](step.words)
 
     def _calm(self) -> None:
@@ -135,9 +139,18 @@ class SimulatedStorm:
         self._leave(name, True)
         wish = (words[3], words[4], float(words[5])) if len(words) > 3 else None
         will = Will(wish[0], wish[1].encode(), 2, False, Properties(will_delay_s=int(wish[2]))) if wish else None
+        before = self._connections.get(name)
         self._connections[name] = Connection(name, broker, keeps, wish, self.now)
+        self._connections[name].apart = before is not None and self._is_apart(before, broker)
         self.seen.connections.append(self._connections[name])
         client.connect(broker, keeps, will)
+
+    def _is_apart(self, before: Connection, broker: str) -> bool:
+        old = self.city.brokers[before.broker]
+        if before.broker == broker:
+            return before.apart  # it may have gone on with what was there
+        is_mended = self.now - self._mended_at < LINKS_S  # links come up again after a while
+        return is_mended or not old.is_awake or self.city.network.is_cut(before.broker, broker)
 
     def _leave(self, name: str, goodbye: bool) -> None:
         client, last = self._client(name), self._connections.get(name)
