@@ -8,9 +8,9 @@ STEP := @sh tools/step.sh
 DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc
 
 # Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
+FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim lab/storm broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
-.PHONY: city test debian style types plain compiled bench chaos clean
+.PHONY: city test debian style types plain compiled bench chaos storm clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
@@ -67,6 +67,12 @@ bench: $(COMPILED)/.built
 # Five minutes of kills, freezes and cut links; the tests have a shorter one.
 chaos: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.chaos --seconds 300
+
+# Storms by seed on whole simulated brokers: make storm SEEDS=10000 FIRST=0
+SEEDS ?= 1000
+FIRST ?= 0
+storm: $(COMPILED)/.built
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m metromq.lab.storm --seeds $(SEEDS) --first $(FIRST)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
