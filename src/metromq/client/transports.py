@@ -81,10 +81,13 @@ class StreamTransport(asyncio.Protocol):
         # Closing with unread bytes resets the connection and may destroy what the server has not read yet, so we end
         # our half first and give the server a moment to end its own.
         self.read(True)
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        except OSError:  # the server was quicker
+            self._transport.abort()
         _, waiting = await asyncio.wait([self._gone], timeout=CLOSE_TIMEOUT_S)
         if waiting:
             self._transport.abort()

@@ -1,5 +1,6 @@
 """A city: one choice on each axis, its sites and its brokers. `metromq.city_file` reads it from a TOML file."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -184,6 +185,13 @@ class City:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from self._name_problems()
+        for axis, chosen, built in (
+            ("attachment", self.attachment, "nearest"),
+            ("transport", self.transport, "unicast"),
+            ("coordination", self.coordination, "embedded"),
+        ):
+            if chosen != built:
+                yield axis, f'"{chosen}" does not exist yet; "{built}" does'
         if self.routing == "central" and self.central not in {broker.name for broker in self.brokers}:
             yield "central", f'must be the name of the central broker, not "{self.central}"'
         if self.routing != "central" and self.central:
@@ -261,6 +269,14 @@ class City:
         if name not in self.by_name:
             raise UsageError(f'city {self.name} has no broker "{name}"; it has {", ".join(self.names)}')
         return self.by_name[name]
+
+    @cached_property
+    def identity(self) -> str:
+        """What all brokers of a city must have alike, as words; two that differ would lose messages."""
+        homes = " ".join(f"{area}:{broker}" for area, broker in sorted(self.homes.items()))
+        owners = hashlib.blake2b(f"{homes}\n{self.square}".encode(), digest_size=6).hexdigest()
+        areas = f"k={self.areas.k} l_b={self.areas.l_b} l_c={self.areas.l_c}"
+        return f"routing={self.routing} central={self.central or '-'} {areas} home-brokers={owners}"
 
     def link_address(self, name: str) -> tuple[str, int]:
         """Where peers dial a broker."""

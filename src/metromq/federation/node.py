@@ -253,7 +253,8 @@ class Node:
     # Inside.
 
     def _hello_to(self, event: Greet) -> Hello:
-        return Hello(VERSION, self.announcer.digest(event.peer), event.greeting, self.clock.stamp_us())
+        digest, time_us = self.announcer.digest(event.peer), self.clock.stamp_us()
+        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity)
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -264,6 +265,8 @@ class Node:
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
         if hello.version != VERSION:
             raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {VERSION}")
+        if hello.city != self.city.identity:
+            raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
         self.clock.heard(hello.time_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         if hello.interest_digest != self.interest.digest(peer):
@@ -380,6 +383,12 @@ class Node:
                     self.counters.interest_out += len(effect.frame.wanted)
             sent.append(effect)
         return sent
+
+
+def _difference(peer: str, theirs: str, ours: str) -> str:
+    pairs = zip(theirs.split(), ours.split(), strict=False)
+    differ = [f"{one} there, {other} here" for one, other in pairs if one != other]
+    return f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"
 
 
 __all__ = ["Distribution", "Hop", "Node", "NodeCounters"]

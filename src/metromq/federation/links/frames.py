@@ -29,6 +29,7 @@ class Hello:
     interest_digest: int
     greeting: Greeting
     time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
+    city: str = ""  # what the sender's city file says; see City.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def _write_hello(out: Packer, frame: Hello) -> None:
         for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
             out.number(value)
     out.number(frame.time_us)
+    out.short_text(frame.city)
 
 
 def _read_hello(data: Unpacker) -> Hello:
@@ -164,7 +166,7 @@ def _read_hello(data: Unpacker) -> Hello:
     beats = tuple(
         Beat(data.short_text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count)
     )
-    return Hello(version, interest, Greeting(incarnation, digest, beats), data.number())
+    return Hello(version, interest, Greeting(incarnation, digest, beats), data.number(), data.short_text())
 
 
 def _write_facts(out: Packer, frame: Facts) -> None:
