@@ -30,6 +30,7 @@ DOOR = HttpDoor("127.0.0.1", 0, {"/echo": echo})
         ("HEAD /echo HTTP/1.0", 200, b""),
         ("GET /other HTTP/1.1", 404, b"pages here:\n/echo\n"),
         ("POST /echo HTTP/1.1", 405, b"only GET is supported here\n"),
+        ("GET //[ HTTP/1.1", 400, b"this is not an address: Invalid IPv6 URL\n"),
         ("GET /echo", 400, b"this is not an HTTP/1 request\n"),
         ("\x16\x03\x01 hello there", 400, b"this is not an HTTP/1 request\n"),
     ],

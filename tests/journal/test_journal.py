@@ -305,3 +305,9 @@ def test_any_sequence_agrees_with_a_list(
     assert replayed(journal) == twin.flushed[snapshot_at:]
     assert journal.damage == []
     journal.close()
+
+
+def test_only_its_owner_may_look_into_a_new_journal(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "data" / "journal").close()
+    assert (tmp_path / "data").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "data" / "journal").stat().st_mode & 0o077 == 0

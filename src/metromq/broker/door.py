@@ -64,7 +64,10 @@ class HttpDoor:
         method, target, _ = words
         if method not in ("GET", "HEAD"):
             return _response(Answer(b"only GET is supported here\n", status=405), True)
-        url = urlsplit(target)
+        try:
+            url = urlsplit(target)
+        except ValueError as error:  # such as //[
+            return _response(Answer(f"this is not an address: {error}\n".encode(), status=400), True)
         page = self._pages.get(url.path)
         if page is None:
             known = "\n".join(sorted(self._pages))

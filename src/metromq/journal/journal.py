@@ -398,7 +398,7 @@ def _make_durably(directory: Path) -> None:
         return
     parent = directory.parent
     _make_durably(parent)
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)  # it will hold everybody's messages
     sync_directory(parent)
 
 

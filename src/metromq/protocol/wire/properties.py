@@ -210,6 +210,8 @@ def _read_identifier(reader: Reader) -> int:
 
 
 def check_response_topic(topic: str | None) -> None:
+    if topic == "":
+        raise ProtocolViolation("Response Topic is empty [MQTT-4.7.3-1]")
     if topic is not None and ("+" in topic or "#" in topic):
         raise ProtocolViolation("Response Topic holds wildcard characters [MQTT-3.3.2-14]")
 
