@@ -76,6 +76,7 @@ def test_publish_keeps_what_travels_unchanged(case: Good) -> None:
     Bad("[MQTT-3.3.4-6]", "subscription identifier from a client", "3006 000161 02 0b01", 0x82),
     Bad("3.8.2.1.2", "subscription identifier 0", "3006 000161 02 0b00", 0x82, server=False),
     Bad("[MQTT-3.3.2-14]", "response topic with wildcard", "3008 000161 04 08000123", 0x82),
+    Bad("[MQTT-4.7.3-1]", "empty response topic", "3007 000161 03 080000", 0x82),
     Bad("[MQTT-1.5.4-1]", "topic is overlong UTF-8", "3004 0002c0af", 0x81, OLD),
     Bad("[MQTT-1.5.4-1]", "topic is a surrogate", "3005 0003edbfbf", 0x81, OLD),
     Bad("[MQTT-1.5.4-1]", "topic is beyond Unicode", "3006 0004f4908080", 0x81, OLD),
