@@ -4,6 +4,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from metromq.federation.distribution import Hop
+from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.stages import FINAL
 from metromq.journal import Journal
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing
@@ -14,6 +17,7 @@ from metromq.telemetry.windows import TelemetryRow, TelemetryWindow
 
 DAY_US = 86_400_000_000
 T0_US = 20_000 * DAY_US  # 2024-10-04
+NOTE = slip_of(Hop("b2", FINAL))
 PAYLOADS = (
     b'{"value": 21.5, "unit": "C"}',
     b"7",
@@ -50,8 +54,11 @@ def bodies(first: int, count: int, seed: int = 1) -> list[bytes]:
 
 
 def targets(random_: random.Random) -> list[Target]:
+    """Sessions with subscription identifiers, and links with their note."""
     return [
-        Target(random_.randrange(99), 1, tuple(random_.choices(range(1, 9), k=random_.randrange(3))))
+        Target(random_.randrange(99), 1, (), NOTE)
+        if random_.random() < 0.3
+        else Target(random_.randrange(99), 1, tuple(random_.choices(range(1, 9), k=random_.randrange(3))))
         for _ in range(random_.randrange(4))
     ]
 

@@ -17,6 +17,7 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import TelemetryRow
+from tests.pipeline.bad_decoder import without_notes
 from tests.pipeline.data import T0_US, journal_of, land, window
 from tests.pipeline.processes import COMMAND, Program, until
 
@@ -104,3 +105,22 @@ def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: 
         recorder.clean_up()
         journal.close()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_lake_of_an_old_recorder_is_repaired(tmp_path: Path) -> None:
+    data, lake = tmp_path / "b1", str(tmp_path / "lake")
+    journal_of(data / "journal", 40).close()
+    with pytest.MonkeyPatch.context() as patch:
+        without_notes(patch)
+        metromq("record", "--data", str(data), "--lake", lake, "--broker", "b1", "--once")
+        metromq("run", "--once", "--refresh", "0", "--lake", lake)
+    assert metromq("check", "--lake", lake).exit_code == 1
+    repaired = metromq("repair", "--lake", lake)
+    assert repaired.exit_code == 0, repaired.stderr
+    assert repaired.stdout.splitlines()[1].split()[0] == "b1"
+    checked = metromq("check", "--lake", lake)
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert metromq("refresh", "--lake", lake).exit_code == 0
+    with pytest.raises(UsageError, match="no journal is at hand"):
+        metromq("repair", "--lake", str(tmp_path))

@@ -17,12 +17,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from metromq.cli.contents import count_of, say_content
 from metromq.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from metromq.pipeline.ingest import Taken
+    from metromq.pipeline.maintain import BrokerCheck
     from metromq.pipeline.whatif import ChoiceCost, SiteCost
 
 DEFAULT_LAKE = Path("metromq-lake")
@@ -197,27 +199,96 @@ def _what_if_row(cost: "ChoiceCost") -> list[Any]:
     return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
 
 
+data_option = click.option(
+    "--data",
+    multiple=True,
+    metavar="[BROKER=]DIR",
+    help="Data directory of a broker, or one that holds several; else where the recorders of this machine say.",
+)
+
+
 @command.command("check")
 @lake_option
 @click.option("--landing", help="Landing area, when it is not in the lake.")
+@data_option
+@click.option("--offsets-only", is_flag=True, help="Do not compare rows with the journals: quick.")
 @json_option
 @click.pass_context
-def check_command(context: click.Context, lake: Path, landing: str | None, as_json: bool) -> None:
-    """Find gaps in the offsets of every broker. Exit status 1: something is missing or there twice."""
+def check_command(
+    context: click.Context, lake: Path, landing: str | None, data: tuple[str, ...], offsets_only: bool, as_json: bool
+) -> None:
+    """Find gaps in the offsets of every broker, and rows that differ from its journal.
+
+    Exit status 1: something is missing, there twice or wrong.
+    """
+    from metromq.pipeline.journals import named_journals, noted_journals
     from metromq.pipeline.landing import Landing
     from metromq.pipeline.maintain import check, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
-    found = check(store, Landing(landing or store.landing))
+    area = Landing(landing or store.landing)
+    journals = None if offsets_only else noted_journals(area) | named_journals(data)
+    found = check(store, area, journals)
     if as_json:
         click.echo(json.dumps([asdict(item) | {"whole": item.whole} for item in found]))
     else:
-        rows = [
-            [item.broker, item.rows, item.first, item.last, item.repeated, item.expired, _gaps(item.gaps)]
-            for item in found
-        ]
-        show(["broker", "rows", "first", "last", "repeated", "expired", "gaps"], rows)
+        columns = ["broker", "rows", "first", "last", "repeated", "expired", "compared", "wrong", "gaps"]
+        show(columns, [_check_row(item) for item in found])
+        for item in found:
+            if item.content is not None:
+                say_content(item.broker, item.content, lake, data)
     if not all(item.whole for item in found):
+        context.exit(1)
+
+
+def _check_row(item: "BrokerCheck") -> list[Any]:
+    content = item.content
+    judged = ["", ""] if content is None else [content.compared, count_of(content.wrong + content.foreign)]
+    return [item.broker, item.rows, item.first, item.last, item.repeated, item.expired, *judged, _gaps(item.gaps)]
+
+
+@command.command("repair")
+@lake_option
+@click.option("--landing", help="Landing area, when it is not in the lake.")
+@data_option
+@master_option
+@memory_option
+@conf_option
+@json_option
+@click.pass_context
+def repair_command(
+    context: click.Context,
+    lake: Path,
+    landing: str | None,
+    data: tuple[str, ...],
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write rows that differ from the journal again; all others stay. `refresh` then makes the statistics anew.
+
+    Exit status 1: something is still wrong.
+    """
+    from metromq.pipeline.content import repair
+    from metromq.pipeline.journals import named_journals, noted_journals
+    from metromq.pipeline.landing import Landing
+    from metromq.pipeline.maintain import lake_or_usage_error
+
+    store = lake_or_usage_error(lake)
+    journals = noted_journals(Landing(landing or store.landing)) | named_journals(data)
+    if not journals:
+        raise UsageError("no journal is at hand: name the brokers' data directories with --data DIR")
+    with spark_session(master, memory, conf) as spark:
+        done = repair(spark, store, journals)
+    if as_json:
+        click.echo(json.dumps([asdict(item) for item in done]))
+    else:
+        columns = ["broker", "written again", "still wrong", "not in the journal"]
+        show(columns, [[item.broker, item.rows, count_of(item.left.wrong), count_of(item.left.gone)] for item in done])
+        for item in done:
+            say_content(item.broker, item.left, lake, data)
+    if not all(item.left.right for item in done):
         context.exit(1)
 
 

@@ -11,24 +11,20 @@ import pyarrow as pa
 
 from metromq.errors import JournalError
 from metromq.pipeline.schemas import KINDS, LANDED_MESSAGES, TIME
+from metromq.protocol.session import layout
 
-_HEAD: Final = np.dtype(
-    [
-        ("time_us", "<u8"),
-        ("flags", "u1"),
-        ("expires_us", "<u8"),
-        ("session", "<u4"),
-        ("packet_id", "<u2"),
-        ("topic", "<u2"),
-        ("publisher", "<u2"),
-        ("targets", "<u2"),
-        ("properties", "<u4"),
-    ]
-)
-_TARGET_BYTES: Final = 6
-_ORIGIN_BYTES: Final = 9
-_HAS_ORIGIN: Final = 32
-_FIELDS: Final = 8  # head, topic, publisher, properties, targets, origin head, origin, payload
+
+def _dtype(fields: layout.Fields) -> Any:
+    """Packed, as `struct` reads them."""
+    return np.dtype([(name, f"<{code}") for name, code in fields])
+
+
+_HEAD: Final = _dtype(layout.HEAD)
+_TARGET: Final = _dtype(layout.TARGET)
+_IDENTIFIER: Final = _dtype(layout.IDENTIFIER)
+_NOTE_LENGTH: Final = _dtype(layout.NOTE_LENGTH)
+_ORIGIN_HEAD: Final = _dtype(layout.ORIGIN_HEAD)
+_PARTS: Final = len(layout.PARTS)
 
 Ints = Any  # numpy arrays of integers
 
@@ -41,25 +37,25 @@ def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes]) -> pa.
     starts = ends - lengths
     _demand(lengths >= _HEAD.itemsize, first_offset)
     data = np.frombuffer(b"".join(bodies), np.uint8)
-    head = data[starts[:, None] + np.arange(_HEAD.itemsize)].view(_HEAD)[:, 0] if count else np.empty(0, _HEAD)
+    head = _gather(data, starts, _HEAD)
     cuts = _cuts(data, head, starts, ends, first_offset)
     fields = pa.Array.from_buffers(
-        pa.large_binary(), count * _FIELDS, [None, pa.py_buffer(cuts), pa.py_buffer(data)], null_count=0
+        pa.large_binary(), count * _PARTS, [None, pa.py_buffer(cuts), pa.py_buffer(data)], null_count=0
     )
-    origin_heads = cuts[:-1].reshape(count, _FIELDS)[:, 5]
+    origin_heads = cuts[:-1].reshape(count, _PARTS)[:, layout.PARTS.index("origin_head")]
     columns = {
         "broker": pa.repeat(pa.scalar(broker), count),
         "offset": np.arange(first_offset, first_offset + count, dtype=np.int64),
         "time": pa.array(head["time_us"].astype(np.int64)).cast(TIME),
-        "kind": pa.DictionaryArray.from_arrays((head["flags"] >> 3 & 3).astype(np.int8), list(KINDS)).cast(pa.string()),
-        "topic": _text(fields, 1, "topic", first_offset),
-        "payload": fields.take(_every(count, 7)).cast(pa.binary()),
-        "qos": (head["flags"] & 3).astype(np.int32),
-        "retain": (head["flags"] & 4).astype(bool),
-        "publisher": _text(fields, 2, "publisher", first_offset),
-        "origin": _text(fields, 6, "origin", first_offset),
+        "kind": _kinds(head["flags"]),
+        "topic": _text(fields, "topic", first_offset),
+        "payload": fields.take(_every(count, "payload")).cast(pa.binary()),
+        "qos": (head["flags"] & layout.QOS).astype(np.int32),
+        "retain": (head["flags"] & layout.RETAIN).astype(bool),
+        "publisher": _text(fields, "publisher", first_offset),
+        "origin": _text(fields, "origin", first_offset),
         "origin_offset": _origin_offsets(data, head, origin_heads),
-        "properties": fields.take(_every(count, 3)).cast(pa.binary()),
+        "properties": fields.take(_every(count, "properties")).cast(pa.binary()),
         "expires_at": pa.array(head["expires_us"].astype(np.int64), mask=head["expires_us"] == 0).cast(TIME),
     }
     return pa.table(columns, schema=LANDED_MESSAGES)
@@ -73,14 +69,14 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
     targets = properties + head["properties"]
     _demand(targets <= ends, first_offset)
     origin_head = _skip_targets(data, targets, head["targets"].astype(np.int64), ends, first_offset)
-    with_origin = head["flags"] & _HAS_ORIGIN != 0
-    origin = origin_head + np.where(with_origin, _ORIGIN_BYTES, 0)
+    with_origin = np.flatnonzero(head["flags"] & layout.ORIGIN)
+    origin = origin_head.copy()
+    origin[with_origin] += _ORIGIN_HEAD.itemsize
     _demand(origin <= ends, first_offset)
-    sizes = np.zeros_like(origin)
-    sizes[with_origin] = data[origin[with_origin] - 1]
-    payload = origin + sizes
+    payload = origin.copy()
+    payload[with_origin] += _field(data, origin_head[with_origin], _ORIGIN_HEAD, "name")
     _demand(payload <= ends, first_offset)
-    cuts = np.empty(len(starts) * _FIELDS + 1, np.int64)
+    cuts = np.empty(len(starts) * _PARTS + 1, np.int64)
     cuts[-1] = ends[-1] if len(ends) else 0
     columns = (starts, topic, publisher, properties, targets, origin_head, origin, payload)
     cuts[:-1] = np.stack(columns, axis=1).reshape(-1)
@@ -88,41 +84,71 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
 
 
 def _skip_targets(data: Ints, position: Ints, left: Ints, ends: Ints, first_offset: int) -> Ints:
-    """One step per target, for all bodies that still have one; a target's length is in its own last byte."""
+    """One step per target, for all bodies that still have one."""
     position = position.copy()
     todo = np.flatnonzero(left)
     while len(todo):
-        _demand(position[todo] + _TARGET_BYTES <= ends[todo], first_offset)
-        identifiers = data[position[todo] + _TARGET_BYTES - 1].astype(np.int64)
-        position[todo] += _TARGET_BYTES + 4 * identifiers
+        at = position[todo]
+        _demand(at + _TARGET.itemsize <= ends[todo], first_offset, todo)
+        flags, identifiers = _field(data, at, _TARGET, "flags"), _field(data, at, _TARGET, "identifiers")
+        at += _TARGET.itemsize + _IDENTIFIER.itemsize * identifiers.astype(np.int64)
+        position[todo] = _skip_notes(data, at, flags, ends[todo], first_offset, todo)
         left[todo] -= 1
         todo = todo[left[todo] > 0]
     return position
 
 
+def _skip_notes(data: Ints, position: Ints, flags: Ints, ends: Ints, first_offset: int, rows: Ints) -> Ints:
+    """Behind one target of each body: most have no note, those of links do."""
+    noted = np.flatnonzero(flags & layout.NOTE)
+    at = position[noted]
+    _demand(at + _NOTE_LENGTH.itemsize <= ends[noted], first_offset, rows[noted])
+    position[noted] += _NOTE_LENGTH.itemsize + _field(data, at, _NOTE_LENGTH, "bytes").astype(np.int64)
+    return position
+
+
 def _origin_offsets(data: Ints, head: Ints, origin_heads: Ints) -> Ints:
     offsets = np.full(len(head), -1, np.int64)
-    rows = np.flatnonzero(head["flags"] & _HAS_ORIGIN)
-    if len(rows):
-        offsets[rows] = data[origin_heads[rows][:, None] + np.arange(8)].view("<i8")[:, 0]
+    rows = np.flatnonzero(head["flags"] & layout.ORIGIN)
+    offsets[rows] = _field(data, origin_heads[rows], _ORIGIN_HEAD, "offset")
     return offsets
 
 
-def _every(count: int, field: int) -> Ints:
-    return np.arange(field, count * _FIELDS, _FIELDS)
+def _gather(data: Ints, positions: Ints, dtype: Any) -> Ints:
+    """What lies at each position; the caller knows that it is inside `data`."""
+    if not len(positions):
+        return np.empty(0, dtype)
+    return data[positions[:, None] + np.arange(dtype.itemsize)].view(dtype)[:, 0]
 
 
-def _text(fields: Any, field: int, name: str, first_offset: int) -> Any:
-    column = fields.take(_every(len(fields) // _FIELDS, field))
+def _field(data: Ints, positions: Ints, dtype: Any, name: str) -> Ints:
+    """One number of the struct at each position."""
+    kind, start = dtype.fields[name]
+    return data[positions + start] if kind == np.uint8 else _gather(data, positions + start, kind)
+
+
+def _kinds(flags: Ints) -> Any:
+    numbers = (flags >> layout.KIND_SHIFT & layout.KIND).astype(np.int8)
+    return pa.DictionaryArray.from_arrays(numbers, list(KINDS)).cast(pa.string())
+
+
+def _every(count: int, part: str) -> Ints:
+    return np.arange(layout.PARTS.index(part), count * _PARTS, _PARTS)
+
+
+def _text(fields: Any, part: str, first_offset: int) -> Any:
+    column = fields.take(_every(len(fields) // _PARTS, part))
     try:
         return column.cast(pa.string())  # the cast checks UTF-8
     except pa.ArrowInvalid as error:
-        raise JournalError(f"a {name} in the messages from offset {first_offset} on is not UTF-8: {error}") from error
+        raise JournalError(f"a {part} in the messages from offset {first_offset} on is not UTF-8: {error}") from error
 
 
-def _demand(fits: Ints, first_offset: int) -> None:
+def _demand(fits: Ints, first_offset: int, rows: Ints | None = None) -> None:
+    """`rows`: which bodies `fits` speaks of, unless of all."""
     if not fits.all():
-        bad = first_offset + int(np.argmin(fits))
+        bad = int(np.argmin(fits))
         raise JournalError(
-            f"message record near offset {bad} is shorter than its own lengths say; is the journal damaged?"
+            f"message record near offset {first_offset + int(bad if rows is None else rows[bad])} "
+            "is shorter than its own lengths say; is the journal damaged?"
         )

@@ -3,18 +3,18 @@
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from metromq.errors import LakeConflict
@@ -23,6 +23,9 @@ from metromq.pipeline.schemas import TABLES, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+_RETRIES: Final = 5
 
 # A commit a second makes many log entries: a checkpoint every 50 keeps opening fast, a week of history is enough.
 _CONFIGURATION: Final = {
@@ -206,6 +209,16 @@ class Lake:
                 added.append(_addition(spec, table, target, metadata))
         _remove_tree(staging)
         return added
+
+
+def retried(work: Callable[[], T]) -> T:
+    """Again, when a running job changed the same rows meanwhile."""
+    for _ in range(_RETRIES - 1):
+        try:
+            return work()
+        except (CommitFailedError, LakeConflict):
+            continue
+    return work()
 
 
 def _logged(spec: TableSpec, action: dict[str, Any]) -> TableFile:

@@ -2,19 +2,18 @@
 
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError
 
-from metromq.errors import LakeConflict, UsageError
-from metromq.pipeline.lake import Lake, TableFile, offset_ranges
+from metromq.errors import UsageError
+from metromq.pipeline.content import Content, judge
+from metromq.pipeline.lake import Lake, TableFile, offset_ranges, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 TARGET_BYTES: Final = 128 << 20
 KEEP_HOURS: Final = 24  # files that no table names any more stay so long, for readers that began before
 STAGING_SECONDS: Final = 86_400  # a killed job's half-written files are this old before they go
-T = TypeVar("T")
 _RAW: Final = ("messages", "telemetry")
-_RETRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,13 @@ class BrokerCheck:
     repeated: int
     expired: int
     gaps: tuple[Gap, ...]
+    content: Content | None = None  # None: only offsets were looked at
 
     @property
     def whole(self) -> bool:
-        """Nothing is lost and nothing is there twice; what waits in the landing area is on its way."""
-        return self.repeated == 0 and all(gap.why in ("waiting", "unused") for gap in self.gaps)
+        """Nothing is lost, there twice or wrong; what waits in the landing area is on its way."""
+        right = self.content is None or self.content.right
+        return right and self.repeated == 0 and all(gap.why in ("waiting", "unused") for gap in self.gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +70,19 @@ class Expired:
     rows: int
 
 
-def check(lake: Lake, landing: Landing) -> list[BrokerCheck]:
-    """Reads every offset in `messages`: dense offsets turn a count into a proof."""
+def check(lake: Lake, landing: Landing, journals: dict[str, Path] | None = None) -> list[BrokerCheck]:
+    """Reads every offset in `messages`: dense offsets turn a count into a proof. With `journals`, every row as well."""
+    contents = judge(lake, journals) if journals is not None else {}
     rows, held = _held(lake)
     expired: dict[str, Ranges] = {}
     for row in lake.arrow("expired").to_pylist() if lake.exists("expired") else []:
         expired.setdefault(row["broker"], Ranges()).add(row["first"], row["last"])
     brokers = sorted({*held, *expired, *landing.brokers()})
-    return [
+    found = [
         _check_broker(broker, rows.get(broker, 0), held.get(broker, Ranges()), expired.get(broker, Ranges()), landing)
         for broker in brokers
     ]
+    return [replace(item, content=contents.get(item.broker)) for item in found]
 
 
 def _held(lake: Lake) -> tuple[dict[str, int], dict[str, Ranges]]:
@@ -139,7 +140,7 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES, keep_hours: int = KEEP
         if not lake.exists(name):
             continue
         before = len(lake.files(name))
-        _retried(lambda name=name: lake.open(name).optimize.compact(target_size=target_bytes))  # type: ignore[misc]
+        retried(lambda name=name: lake.open(name).optimize.compact(target_size=target_bytes))  # type: ignore[misc]
         _clean(lake, name, keep_hours)
         done.append(Compacted(name, before, len(lake.files(name))))
     return done
@@ -155,7 +156,7 @@ def expire(
     for name in names:
         if name not in _RAW and not statistics:
             continue
-        old = _retried(lambda name=name: _expire_table(lake, name, oldest, now))  # type: ignore[misc]
+        old = retried(lambda name=name: _expire_table(lake, name, oldest, now))  # type: ignore[misc]
         _clean(lake, name, keep_hours)
         done.append(Expired(name, len(old), sum(file.rows for file in old)))
     return done
@@ -168,16 +169,6 @@ def _expire_table(lake: Lake, name: str, oldest: date, now: datetime) -> list[Ta
     if old:
         lake.commit(name, [], old)
     return old
-
-
-def _retried(work: Callable[[], T]) -> T:
-    """Again, when a running job changed the same rows meanwhile."""
-    for _ in range(_RETRIES - 1):
-        try:
-            return work()
-        except (CommitFailedError, LakeConflict):
-            continue
-    return work()
 
 
 def _write_down(lake: Lake, files: list[TableFile], now: datetime) -> None:

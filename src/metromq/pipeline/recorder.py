@@ -18,6 +18,7 @@ import pyarrow as pa
 from metromq.errors import OffsetsGone, UsageError
 from metromq.journal import JournalReader
 from metromq.pipeline.decode import decode_batch
+from metromq.pipeline.journals import whereabouts
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
 from metromq.telemetry.spool import spooled, write_position
@@ -113,9 +114,8 @@ class Recorder:
         return lost
 
     def _note(self) -> None:
-        self._landing.write_note(
-            self.broker, {"position": self.position, "first": self._first, "lost": self._lost, "unused": self._unused}
-        )
+        note = {"position": self.position, "first": self._first, "lost": self._lost, "unused": self._unused}
+        self._landing.write_note(self.broker, note | whereabouts(self._journal))
         if self._spool is not None:
             write_position(self._spool, self.position)
 

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from metromq.errors import OffsetsGone, UsageError
 from metromq.journal import JournalReader
 from metromq.pipeline.decode import decode_batch
+from metromq.pipeline.journals import journals
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES
 
@@ -107,17 +108,6 @@ class JournalSlice(InputPartition):  # type: ignore[misc]
         self.start = start
         self.end = end
         self.fail_on_loss = fail_on_loss
-
-
-def journals(path: str, broker: str | None = None) -> dict[str, Path]:
-    """Brokers by name: `path` is the data directory of one (`broker` names it), or holds one directory per broker."""
-    root = Path(path)
-    if (root / "journal").is_dir():
-        return {broker or root.name: root / "journal"}
-    found = {folder.parent.name: folder for folder in sorted(root.glob("*/journal")) if folder.is_dir()}
-    if not found:
-        raise UsageError(f"{path} holds no journal: give a broker's data directory, or one that holds several")
-    return found
 
 
 class JournalBatchReader(DataSourceReader):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What the broker writes into its journal: kinds of records and their bytes.
+"""What the broker writes into its journal: kinds of records and their bytes, for messages by `layout`.
 
 A MESSAGE record gets an offset from the journal. It lists the sessions that must still receive it, so that a restart
 rebuilds every queue without matching a single filter. All other kinds change the state of one session.
@@ -8,6 +8,8 @@ import struct
 from typing import Final, final
 
 from metromq.errors import JournalError
+from metromq.protocol.session import layout
+from metromq.protocol.session.layout import KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN
 from metromq.protocol.session.message import Message
 
 MESSAGE: Final = 1  # the only kind that the journal numbers
@@ -26,12 +28,12 @@ CONTROL: Final = 11  # state of the federation (membership, topic table)
 MAX_TARGETS: Final = 65_535  # of one record; more of them take more records
 MAX_IDENTIFIERS: Final = 255  # of one target; more matching subscriptions with identifiers than that are not written
 
-_NOTE: Final = 0x80  # a target's flag: a note follows
-
-_HEAD: Final = struct.Struct("<QBQIHHHHI")
-_TARGET: Final = struct.Struct("<IBB")
-_U32: Final = struct.Struct("<I")
-_ORIGIN: Final = struct.Struct("<qB")
+# Values are packed and unpacked in the order of the layout's fields.
+_HEAD: Final = layout.struct_of(layout.HEAD)
+_TARGET: Final = layout.struct_of(layout.TARGET)
+_IDENTIFIER: Final = layout.struct_of(layout.IDENTIFIER)
+_NOTE_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
+_ORIGIN_HEAD: Final = layout.struct_of(layout.ORIGIN_HEAD)
 
 
 @final
@@ -59,7 +61,11 @@ class MessageRecord:
 def encode_message(message: Message, targets: list[Target], publisher_session: int = 0, packet_id: int = 0) -> bytes:
     topic = message.topic.encode()
     publisher = message.publisher.encode()
-    flags = message.qos | (4 if message.retain else 0) | (message.kind << 3) | (32 if message.origin else 0)
+    flags = message.qos | message.kind << KIND_SHIFT
+    if message.retain:
+        flags |= RETAIN
+    if message.origin:
+        flags |= ORIGIN
     parts = [
         _HEAD.pack(
             message.time_us,
@@ -79,15 +85,15 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
     for target in targets:
         note = target.note
         identifiers = target.identifiers[:MAX_IDENTIFIERS]
-        parts.append(_TARGET.pack(target.session, target.flags | (_NOTE if note else 0), len(identifiers)))
+        parts.append(_TARGET.pack(target.session, target.flags | (NOTE if note else 0), len(identifiers)))
         for identifier in identifiers:
-            parts.append(_U32.pack(identifier))
+            parts.append(_IDENTIFIER.pack(identifier))
         if note:
-            parts.append(_U32.pack(len(note)))
+            parts.append(_NOTE_LENGTH.pack(len(note)))
             parts.append(note)
     if message.origin:
         origin = message.origin.encode()
-        parts.append(_ORIGIN.pack(message.origin_offset, len(origin)))
+        parts.append(_ORIGIN_HEAD.pack(message.origin_offset, len(origin)))
         parts.append(origin)
     parts.append(message.payload)
     return b"".join(parts)
@@ -117,30 +123,31 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         position += _TARGET.size
         identifiers: list[int] = []
         for _ in range(count):
-            identifiers.append(_U32.unpack_from(body, position)[0])
-            position += 4
+            identifiers.append(_IDENTIFIER.unpack_from(body, position)[0])
+            position += _IDENTIFIER.size
         note = b""
-        if target_flags & _NOTE:
-            n_note: int = _U32.unpack_from(body, position)[0]
-            note = body[position + 4 : position + 4 + n_note]
-            position += 4 + n_note
-        targets.append(Target(number, target_flags & ~_NOTE, tuple(identifiers), note))
+        if target_flags & NOTE:
+            n_note: int = _NOTE_LENGTH.unpack_from(body, position)[0]
+            position += _NOTE_LENGTH.size
+            note = body[position : position + n_note]
+            position += n_note
+        targets.append(Target(number, target_flags & ~NOTE, tuple(identifiers), note))
     origin, origin_offset = "", -1
-    if flags & 32:
-        origin_offset, n_origin = _ORIGIN.unpack_from(body, position)
-        position += _ORIGIN.size
+    if flags & ORIGIN:
+        origin_offset, n_origin = _ORIGIN_HEAD.unpack_from(body, position)
+        position += _ORIGIN_HEAD.size
         origin = body[position : position + n_origin].decode()
         position += n_origin
     message = Message(
         topic,
         body[position:],
-        flags & 3,
-        bool(flags & 4),
+        flags & QOS,
+        bool(flags & RETAIN),
         properties,
         expires_us,
         time_us,
         publisher,
-        (flags >> 3) & 3,
+        (flags >> KIND_SHIFT) & KIND,
         origin,
         origin_offset,
     )

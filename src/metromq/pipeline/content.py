@@ -1,0 +1,292 @@
+"""Compares the rows of `messages` with the brokers' journals, and writes rows that are wrong again.
+
+The judge is the broker's own decoder, message by message: slow, and independent of the one that made the rows.
+"""
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metromq.errors import OffsetsGone
+from metromq.federation.links.routing_slip import read_slip
+from metromq.federation.stages import FINAL
+from metromq.journal import JournalReader
+from metromq.pipeline.lake import Lake, TableFile, retried
+from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.schemas import KINDS, LANDED_MESSAGES
+from metromq.protocol.session import layout
+from metromq.protocol.session.records import decode_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHUNK_ROWS: Final = 20_000
+CHUNK_BYTES: Final = 32 << 20
+GROUP_ROWS: Final = 500_000  # of the files that one transaction replaces
+_ROWS: Final = pa.schema([item for item in LANDED_MESSAGES if item.name != "broker"])
+_COMPARED: Final = tuple(name for name in LANDED_MESSAGES.names if name not in ("broker", "offset"))
+_NEWER: Final = ("kind", "origin", "origin_offset", "properties", "expires_at")  # unknown to the first recorders
+_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
+
+Spans = tuple[tuple[int, int], ...]
+Flags = Any  # numpy arrays of bool
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is known of one broker's rows, as ranges of offsets."""
+
+    compared: int = 0
+    wrong: Spans = ()  # the journal says something else
+    foreign: Spans = ()  # the journal has another message there: it is not the journal of these rows
+    gone: Spans = ()  # no journal is at hand, or it no longer holds them
+    suspect: Spans = ()  # of those that are gone: rows as an old recorder wrote them wrong
+
+    @property
+    def right(self) -> bool:
+        return not (self.wrong or self.foreign or self.suspect)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A comparison at work; `out` gets the rows as they should be, where they are wrong."""
+
+    broker: str
+    out: Any = None
+    compared: int = 0
+    wrong: Ranges = field(default_factory=Ranges)
+    foreign: Ranges = field(default_factory=Ranges)
+    gone: Ranges = field(default_factory=Ranges)
+    suspect: Ranges = field(default_factory=Ranges)
+
+    def done(self) -> Content:
+        spans = (tuple(ranges) for ranges in (self.wrong, self.foreign, self.gone, self.suspect))
+        return Content(self.compared, *spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What `repair` did for one broker."""
+
+    broker: str
+    rows: int
+    left: Content  # as it is now
+
+
+def judge(lake: Lake, journals: dict[str, Path]) -> dict[str, Content]:
+    """Every row of `messages`, by broker."""
+    tallies: dict[str, _Tally] = {}
+    for file in lake.files("messages") if lake.exists("messages") else []:
+        broker = file.partition["broker"]
+        _judge_file(lake, file, journals.get(broker), tallies.setdefault(broker, _Tally(broker)))
+    return {broker: tally.done() for broker, tally in tallies.items()}
+
+
+def repair(spark: "SparkSession", lake: Lake, journals: dict[str, Path]) -> list[Repaired]:
+    """Write wrong rows again from the journals; right rows stay as they are, and nothing is ever missing or twice."""
+    rows: dict[str, int] = dict.fromkeys(journals, 0)
+    for paths in _groups(lake, journals):
+        for broker, count in retried(lambda paths=paths: _replace(spark, lake, paths, journals)).items():  # type: ignore[misc]
+            rows[broker] += count
+    left = judge(lake, journals)
+    return [Repaired(broker, rows.get(broker, 0), content) for broker, content in sorted(left.items())]
+
+
+def _groups(lake: Lake, journals: dict[str, Path]) -> Iterator[set[str]]:
+    """The paths of files that hold wrong rows, so many at a time as one transaction should replace."""
+    group: set[str] = set()
+    rows = 0
+    for file in lake.files("messages") if lake.exists("messages") else []:
+        tally = _Tally(file.partition["broker"])
+        if tally.broker not in journals:
+            continue
+        _judge_file(lake, file, journals[tally.broker], tally)
+        if not len(tally.wrong):
+            continue
+        group.add(file.path)
+        rows += file.rows
+        if rows >= GROUP_ROWS:
+            yield group
+            group, rows = set(), 0
+    if group:
+        yield group
+
+
+def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: dict[str, Path]) -> dict[str, int]:
+    """One transaction: the files leave, their right rows and the rows written again come. The number of the latter."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from metromq.pipeline.transforms.messages import to_messages
+
+    files = [file for file in lake.files("messages") if file.path in paths]  # merged ones wait for the next call
+    scratch = lake.root / f"_repair-{uuid.uuid4().hex}"
+    scratch.mkdir()
+    try:
+        counts = _write_again(lake, files, journals, scratch)
+        if not counts:
+            return {}
+        landed = spark.read.schema(from_arrow_schema(LANDED_MESSAGES)).parquet(str(scratch))
+        again = to_messages(landed)
+        kept = lake.read(spark, "messages", files).join(
+            landed.select("broker", "offset"), ["broker", "offset"], "left_anti"
+        )
+        lake.commit("messages", lake.write_files(kept.unionByName(again), "messages"), files)
+        return counts
+    finally:
+        for path in scratch.iterdir():
+            path.unlink()
+        scratch.rmdir()
+
+
+def _write_again(lake: Lake, files: Sequence[TableFile], journals: dict[str, Path], scratch: Path) -> dict[str, int]:
+    """The wrong rows of the files as the journal has them, as Parquet; how many, by broker."""
+    wrong: dict[str, Ranges] = {}
+    for number, file in enumerate(files):
+        broker = file.partition["broker"]
+        with pq.ParquetWriter(scratch / f"{number}.parquet", LANDED_MESSAGES) as out:
+            tally = _Tally(broker, out)
+            _judge_file(lake, file, journals[broker], tally)
+        for first, last in tally.wrong:
+            wrong.setdefault(broker, Ranges()).add(first, last)
+    return {broker: len(ranges) for broker, ranges in wrong.items()}
+
+
+def _judge_file(lake: Lake, file: TableFile, journal: Path | None, tally: _Tally) -> None:
+    source = pq.ParquetFile(lake.path("messages") / file.path)
+    reader = JournalReader(journal) if journal is not None else None
+    try:
+        for batch in source.iter_batches(CHUNK_ROWS, columns=list(_ROWS.names)):
+            rows = pa.table(batch).select(_ROWS.names).cast(_ROWS).sort_by("offset")
+            known = _judge_rows(rows, reader, tally) if reader is not None else np.zeros(len(rows), bool)
+            _note_gone(rows.filter(pa.array(~known)), tally)
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def _judge_rows(rows: pa.Table, reader: JournalReader, tally: _Tally) -> Flags:
+    """Which of the sorted rows the journal still holds."""
+    offsets = rows["offset"].to_numpy()
+    known = np.zeros(len(offsets), bool)
+    for first, last in _spans(offsets):
+        for start, bodies in _held(reader, first, last):
+            low, high = np.searchsorted(offsets, (start, start + len(bodies)))
+            known[low:high] = True
+            _compare(rows.slice(low, high - low), start, bodies, tally)
+    return known
+
+
+def _held(reader: JournalReader, first: int, last: int) -> Iterator[tuple[int, list[bytes]]]:
+    """What the journal holds of the offsets first..last, in runs."""
+    while first <= last:
+        try:
+            records = reader.read(first, min(CHUNK_ROWS, last - first + 1), CHUNK_BYTES)
+        except OffsetsGone as gone:
+            first = gone.first
+            continue
+        if not records:
+            return
+        yield records[0][0], [body for _, body in records]
+        first = records[-1][0] + 1
+
+
+def _compare(rows: pa.Table, start: int, bodies: list[bytes], tally: _Tally) -> None:
+    offsets = rows["offset"].to_numpy()
+    twin = slow_table(tally.broker, start, bodies).take(pa.array(offsets - start))
+    foreign = _differs(rows, twin, "time")
+    older = rows["properties"].is_null().to_numpy()
+    wrong = np.zeros(len(offsets), bool)
+    for name in _COMPARED:
+        differs = _differs(rows, twin, name)
+        wrong |= differs & ~older if name in _NEWER else differs
+    tally.compared += len(offsets)
+    wrong &= ~foreign
+    _add(tally.foreign, offsets[foreign])
+    _add(tally.wrong, offsets[wrong])
+    if tally.out is not None:
+        first_seen = np.concatenate(([True], np.diff(offsets) > 0))  # a row that is there twice comes back once
+        tally.out.write_table(twin.filter(pa.array(wrong & first_seen)))
+
+
+def _differs(rows: pa.Table, twin: pa.Table, name: str) -> Flags:
+    one, other = (_plain(table[name]) for table in (rows, twin))
+    return np.asarray(pc.not_equal(one, other))
+
+
+def _plain(column: Any) -> Any:
+    """Without nulls: null means the same on both sides."""
+    column = column.combine_chunks()
+    if pa.types.is_timestamp(column.type):
+        return pc.fill_null(column.cast(pa.int64()), 0)
+    if not column.null_count:
+        return column
+    empty: dict[Callable[[Any], bool], Any] = {pa.types.is_string: "", pa.types.is_binary: b"", pa.types.is_integer: -1}
+    return pc.fill_null(column, next((value for fits, value in empty.items() if fits(column.type)), False))
+
+
+def _note_gone(rows: pa.Table, tally: _Tally) -> None:
+    """Nobody can say any more what they should be; but rows that an old recorder cut wrong tell by themselves."""
+    if not len(rows):
+        return
+    offsets = rows["offset"].to_numpy()
+    _add(tally.gone, offsets)
+    nameless = pc.and_(pc.equal(rows["kind"], "link"), rows["origin"].is_null()).to_numpy()
+    nameless &= ~rows["properties"].is_null().to_numpy()  # the first recorders knew no origin
+    noted = np.fromiter(map(opens_with_note, rows["payload"].to_pylist()), bool, len(rows))
+    _add(tally.suspect, offsets[nameless | noted])
+
+
+def opens_with_note(payload: bytes) -> bool:
+    """Whether a payload begins with what a link says beside a message, as rows did before the pipeline knew notes."""
+    if len(payload) <= _LENGTH.size:
+        return False
+    (size,) = _LENGTH.unpack_from(payload)
+    if not 0 < size <= len(payload) - _LENGTH.size:
+        return False
+    try:
+        note = read_slip(payload[_LENGTH.size : _LENGTH.size + size])
+    except (struct.error, ValueError):
+        return False
+    names = (*note.served, *note.shares, *note.shares_done)
+    whole = 2 + 3 * 2 + sum(4 + len(name.encode()) for name in names)
+    return whole == size and 0 < note.stage <= FINAL and note.flags < 4
+
+
+def slow_table(broker: str, first: int, bodies: Sequence[bytes]) -> pa.Table:
+    """As `decode.decode_batch`, by the broker's own decoder."""
+    messages = [decode_message(body, first + number).message for number, body in enumerate(bodies)]
+    columns = {
+        "broker": [broker] * len(messages),
+        "offset": [message.offset for message in messages],
+        "time": [message.time_us for message in messages],
+        "kind": [KINDS[message.kind] for message in messages],
+        "expires_at": [message.expires_at_us or None for message in messages],
+    }
+    for name in LANDED_MESSAGES.names:
+        if name not in columns:
+            columns[name] = [getattr(message, name) for message in messages]
+    return pa.table([pa.array(columns[item.name], item.type) for item in LANDED_MESSAGES], schema=LANDED_MESSAGES)
+
+
+def _spans(offsets: Any) -> list[tuple[int, int]]:
+    found = Ranges()
+    _add(found, offsets)
+    return list(found)
+
+
+def _add(ranges: Ranges, offsets: Any) -> None:
+    """Sorted offsets, in any number."""
+    if len(offsets):
+        breaks = np.flatnonzero(np.diff(offsets) > 1)
+        firsts = offsets[np.concatenate(([0], breaks + 1))]
+        lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))]
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            ranges.add(first, last)

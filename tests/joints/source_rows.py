@@ -1,0 +1,24 @@
+"""A user's own Spark program: the journals under a directory, read by the source `metromq`, as lines of JSON."""
+
+import json
+import sys
+
+from metromq.pipeline import spark as spark_start
+from metromq.pipeline.source import JournalSource
+
+
+def main(data: str, settings: list[str]) -> None:
+    spark = spark_start.start("local[1]", settings=dict(setting.split("=", 1) for setting in settings))
+    try:
+        spark.dataSource.register(JournalSource)
+        for row in spark.read.format("metromq").load(data).collect():
+            plain = row.asDict()
+            for name in ("payload", "properties"):
+                plain[name] = bytes(plain[name]).hex()
+            print(json.dumps(plain, default=str))
+    finally:
+        spark_start.stop(spark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
