@@ -181,7 +181,7 @@ class World:
     def settle(self) -> None:
         """What the shell does at the end of a turn."""
         if self.log is not None:
-            self.hub.committed(self.hub.position)
+            self.hub.commits.committed(self.hub.commits.position)
         for outlet in self.hub.dirty:
             outlet.marked = False
         self.hub.dirty.clear()
@@ -189,10 +189,10 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.hub.at(self.now, 10**15 + int(self.now * 1e6))
-        for connection in list(self.hub.connections):
+        for connection in list(self.hub.connections.open):
             if connection not in (self.witness.publisher.connection, *(s.connection for s in self.witness.subscribers)):
                 connection.check()
-        self.hub.tick()
+        self.hub.sessions.tick()
         self.settle()
 
     def attacker(self) -> Client:

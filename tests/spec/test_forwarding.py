@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
@@ -182,7 +182,7 @@ def test_a_change_of_rights_reaches_the_short_way() -> None:
         publisher.publish("a", b"x")
     access.open = False
     world.hub.routes.clear()
-    for connection in world.hub.connections:
+    for connection in world.hub.connections.open:
         connection.permissions_changed()
     publisher.publish("a", b"y")
     publisher.publish("a", b"y")
@@ -204,13 +204,13 @@ class Peered(Federation):
     """A city in which one peer, for now without a connection, gets a copy of everything."""
 
     def __init__(self) -> None:
-        self.session = Session(99, "$link/peer")
+        self.backlog = LinkBacklog(99, "peer")
 
     def copies(self, message: Message) -> list[LinkCopy]:
-        return [LinkCopy(self.session, b"")]
+        return [LinkCopy(self.backlog, b"")]
 
     def run_copies(self, topic: str) -> list[LinkCopy] | None:
-        return [LinkCopy(self.session, b"")]
+        return [LinkCopy(self.backlog, b"")]
 
 
 @pytest.mark.parametrize("journal", [False, True])
@@ -223,7 +223,7 @@ def test_peers_get_qos_1_by_the_short_way_too(journal: bool) -> None:
     for number in range(3):  # from the second one on the route is known
         publisher.publish("a", b"%d" % number, qos=1)
     assert reader.payloads() == [b"0", b"1", b"2"]
-    assert city.session.waiting() == 3
+    assert city.backlog.waiting() == 3
 
 
 @pytest.mark.parametrize("version", VERSIONS)

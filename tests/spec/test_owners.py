@@ -278,8 +278,8 @@ def test_what_waits_is_checked_again_when_the_session_is_resumed(qos: int, crash
     releases = [packet for packet in came + owner.take() if isinstance(packet, Ack)]
     for release in releases:
         owner.send(Ack(PUBCOMP, release.packet_id))
-    assert not world.hub.sessions["a"].waiting()
-    assert not world.hub.sessions["a"].inflight
+    assert not world.hub.sessions.by_client_id["a"].backlog.waiting()
+    assert not world.hub.sessions.by_client_id["a"].backlog.inflight
     access.closed = ()
     world.crash()
     assert enter(world, "ann").messages() == []
@@ -336,4 +336,4 @@ def test_an_exchange_of_qos_2_on_a_closed_topic_is_ended_without_the_message(cra
     release = owner.one(Ack)
     assert (release.kind, release.packet_id) == (PUBREL, message.packet_id)
     owner.send(Ack(PUBCOMP, message.packet_id))
-    assert not world.hub.sessions["a"].inflight
+    assert not world.hub.sessions.by_client_id["a"].backlog.inflight

@@ -116,15 +116,15 @@ class World:
         """Everything appended so far is on disk."""
         if self.log is not None:
             self.log.flushed = len(self.log.records)
-            self.hub.committed(self.hub.position)
+            self.hub.commits.committed(self.hub.commits.position)
         self.deliver()
 
     def disk_full(self) -> None:
         """The next write finds no room: what was not committed fails."""
         assert self.log is not None
-        lost_from = self.hub.committed_position
+        lost_from = self.hub.commits.committed_position
         self.log.lose_messages()
-        self.hub.failed(lost_from, self.hub.position)
+        self.hub.commits.failed(lost_from, self.hub.commits.position)
         self.deliver()
 
     def take_snapshot(self) -> None:
@@ -152,9 +152,6 @@ class World:
         """Lets time pass; the shell's tick comes at the end of it."""
         self.now += seconds
         self.hub.at(self.now, self.wall_us())
-        for connection in list(self.hub.connections):
-            connection.check()
-        self.settle()
         self.hub.tick()
         self.settle()
 

@@ -216,8 +216,6 @@ class Broker:
         while True:
             await asyncio.sleep(TICK_S)
             self.turns.now()
-            for connection in list(self.hub.connections):
-                connection.check()
             self.hub.tick()
             ticks += 1
             if ticks % 4 == 0:
@@ -264,7 +262,7 @@ class Broker:
         if self._keeper is not None:
             await self._keeper.drain()
         self.turns.now()
-        connections = list(self.hub.connections)
+        connections = list(self.hub.connections.open)
         for connection in connections:
             connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
             connection.lost()

@@ -48,7 +48,7 @@ class StreamWriter(Writer):
         elif connection.express(data):  # first of all on its way: a broker that has just woken up is slow
             turns.worked()
             turns.now()
-            connection.heard_at = turns.hub.now
+            connection.heard_at = turns.hub.clock.now
         else:
             turns.now()
             connection.receive(data)

@@ -81,11 +81,11 @@ class Turns:
     def worked(self) -> None:
         """After every event: the first of a turn is answered at once, the others together at the turn's end."""
         hub = self.hub
-        if hub.position != self.seen_position:
-            self.seen_position = hub.position
+        if hub.commits.position != self.seen_position:
+            self.seen_position = hub.commits.position
             if self.commit is not None:
-                self.commit.commit_soon(hub.urgent)
-            hub.urgent = False
+                self.commit.commit_soon(hub.commits.urgent)
+            hub.commits.urgent = False
         if not self.scheduled:
             self.scheduled = True
             try:
@@ -101,7 +101,7 @@ class Turns:
 
     def poll(self) -> None:
         """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
-        self.polling = self.clock() - self.hub.now < self.busy_poll_s
+        self.polling = self.clock() - self.hub.clock.now < self.busy_poll_s
         if self.polling:
             self.loop.call_soon(self.poll)
 

@@ -32,17 +32,17 @@ class CatchUp:
 
     def mark(self) -> None:
         hub = self._hub
-        if hub.log is not None and (not self._marks or hub.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
-            self._marks.append((hub.wall_us, hub.log.next_offset()))
+        if hub.commits.log is not None and (not self._marks or hub.clock.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
+            self._marks.append((hub.clock.wall_us, hub.commits.log.next_offset()))
             if len(self._marks) > MAX_MARKS:
                 self._marks.popleft()
 
     def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
         """Messages that this broker accepted in the last `age_us`, as far back as this process remembers."""
-        log = self._hub.log
+        log = self._hub.commits.log
         if log is None or not self._marks:
             return
-        since_us = self._hub.wall_us - age_us
+        since_us = self._hub.clock.wall_us - age_us
         start = self._marks[0][1]
         for wall_us, offset in self._marks:
             if wall_us > since_us:
@@ -62,15 +62,15 @@ class CatchUp:
         """What waits at a broker that is gone, for areas that now have another one, goes to the heir."""
         hub = self._hub
         level = self._node.city.areas.l_b
-        session = hub.link_session(effect.peer)
-        hub.load_all(session)
+        backlog = hub.links.backlog(effect.peer)
+        hub.backlogs.load_all(backlog)
         taken = [
             entry
-            for entry in (*session.inflight.values(), *session.queue)
-            if read_slip(entry.note).stage == OWNER and area_of(hub.load(entry).topic, level) == effect.area
+            for entry in (*backlog.inflight.values(), *backlog.queue)
+            if read_slip(entry.note).stage == OWNER and area_of(hub.backlogs.load(entry).topic, level) == effect.area
         ]
         for entry in taken:
-            message = hub.load(entry)
+            message = hub.backlogs.load(entry)
             slip = read_slip(entry.note)
             route = self._node.route(
                 message.topic,
@@ -81,8 +81,8 @@ class CatchUp:
                 check=True,
             )
             if route.hops or route.shares:
-                hub.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
-            hub.abandon(session, entry)
+                hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
+            hub.backlogs.abandon(backlog, entry)
 
     def hand_over(self, effect: HandOver) -> None:
         """Another stand-in is responsible now: it gets what came while we were, to serve whom we could not."""
@@ -93,30 +93,30 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or area_of(message.topic, level) != effect.area:
                 continue
-            peers = sorted(names[target.session] for target in record.targets if target.session in names)
+            peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
-            self._hub.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
+            self._hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
 
     def replay(self, effect: Replay) -> None:
         """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""
         hub = self._hub
         number = self._link_numbers()[effect.peer]
-        now_us = int(hub.now * 1_000_000)
+        now_us = int(hub.clock.now * 1_000_000)
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            age_us = max(0, hub.wall_us - message.time_us)
+            age_us = max(0, hub.clock.wall_us - message.time_us)
             if not _is_missing(record, message, effect.peer, number):
                 continue
             if not any(age_us <= limit_us and matches(text, message.topic) for text, limit_us in effect.wanted):
                 continue
             if self._node.replays(message.topic, message.origin, age_us, now_us):
-                hub.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True))])
+                hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True))])
 
     def _link_numbers(self) -> dict[str, int]:
-        return {peer: self._hub.link_session(peer).number for peer in self._node.peers}
+        return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
 
 
 def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
     if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
         return False
-    return all(target.session != number for target in record.targets)
+    return all(target.number != number for target in record.targets)

@@ -38,7 +38,9 @@ from metromq.federation.links.link import Link
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol.session import records
-from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
+from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer, Unpacker
@@ -57,7 +59,7 @@ class Host(Federation):
         self.city = city
         self.name = name
         self.hub = hub
-        self.node = Node(city, name, hub.wall_us, self._now_us())
+        self.node = Node(city, name, hub.clock.wall_us, self._now_us())
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
         self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
@@ -65,7 +67,7 @@ class Host(Federation):
         self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
         self._transport: Transport | None = None
-        self._ticked_at = hub.now
+        self._ticked_at = hub.clock.now
         self._timers = Timers()
         self._copies = Copies(hub, self.node)
         self._retained = RetainedVersions(hub, name, self._copies)
@@ -88,21 +90,20 @@ class Host(Federation):
         }
 
     def _now_us(self) -> int:
-        return int(self.hub.now * 1_000_000)
+        return int(self.hub.clock.now * 1_000_000)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self, transport: Transport) -> None:
         """After recovery: opens links to the peers and begins to greet."""
         self._transport = transport
-        self._ticked_at = self.hub.now
-        for session in self.hub.sessions.values():
-            if not session.client_id.startswith("$"):
-                self.node.directory.restored(
-                    session.client_id, session.detached_wall_us, session.username, session.opened_us
-                )
+        self._ticked_at = self.hub.clock.now
+        for session in self.hub.sessions.by_client_id.values():
+            self.node.directory.restored(
+                session.client_id, session.detached_wall_us, session.username, session.opened_us
+            )
         for peer in self.node.peers:
-            link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), transport, self)
+            link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), transport, self)
             link.open()
         self.run(self.node.directory.living(self.city.names))
         self.tick()
@@ -113,22 +114,21 @@ class Host(Federation):
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
-        passed_s = hub.now - self._ticked_at
-        self._ticked_at = hub.now
+        passed_s = hub.clock.now - self._ticked_at
+        self._ticked_at = hub.clock.now
         if passed_s > self.tick_s + self._hello_s:
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
         if self._transport is not None:
-            self._transport.tick(hub.now)
-        self.run(self.node.tick(now_us, len(hub.connections) - len(self.heard)))
+            self._transport.tick(hub.clock.now)
+        self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
         self._catch_up.mark()
-        self._timers.run(hub.now)
+        self._timers.run(hub.clock.now)
 
     def link_up(self, link: Link) -> None:
-        waiting = link.session.waiting() + len(link.session.inflight)
-        self._report("info", "link is up", peer=link.peer, waiting=waiting)
+        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled())
         self.run(self.node.peer_up(link.peer, self._now_us()))
-        self.hub.resume(link.session)
+        self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
         self._report("info", "link is down", peer=link.peer, problem=problem)
@@ -147,7 +147,7 @@ class Host(Federation):
         self.links[effect.peer].send_frame(encode_frame(effect.frame))
 
     def _keep(self, effect: Keep) -> None:
-        self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
+        self.hub.commits.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
     def _table_changed(self, effect: TableChanged) -> None:
         for entry in effect.entries:
@@ -185,7 +185,7 @@ class Host(Federation):
         self._roaming.entered(session)
 
     def ended(self, session: Session) -> None:
-        if not session.client_id.startswith("$") and not self._roaming.is_entering(session.client_id):
+        if not self._roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:

@@ -12,7 +12,9 @@ from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import records
-from metromq.protocol.session.hub import Hub, LinkCopy, Waiter
+from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.packing import Packer
 
@@ -32,7 +34,7 @@ class Receiving:
         self.bytes: dict[str, int] = dict.fromkeys(node.peers, 0)
 
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
-        entries = decode_batch(payload, self._hub.wall_us)
+        entries = decode_batch(payload, self._hub.clock.wall_us)
         self._count(peer, len(entries), len(payload))
         for entry in entries:
             self._take(peer, entry)
@@ -40,9 +42,9 @@ class Receiving:
         if waiter is not None:
             inbox = self._inbox
             cursor = Packer().text(peer).u64(inbox.journal_number(peer)).i64(inbox.cursor(peer)).done()
-            self._hub.append(records.LINK, cursor, True)
+            self._hub.commits.append(records.LINK, cursor, True)
             inbox.settled(peer)
-            self._hub.when_committed(waiter)
+            self._hub.commits.when_committed(waiter)
 
     def run(self, peer: str, payload: bytes) -> None:
         """QoS 0 packets as their publisher sent them: passed on as they are wherever that is possible."""
@@ -55,10 +57,12 @@ class Receiving:
         if slip.stage < FINAL:
             onward = self._copies.of_run(self._node.route(route.topic, slip.stage, run.origin, 0, slip.served))
         if route.plain and onward is not None and self._node.name not in slip.served:
-            hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
+            hub.publishing.spread(
+                route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward
+            )
             return
         for text in run.payloads():
-            message = Message(route.topic, text, 0, False, b"", 0, hub.wall_us, "", KIND_LINK, run.origin)
+            message = Message(route.topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
             self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served))
         self._copies.take(None)
 
@@ -80,4 +84,4 @@ class Receiving:
         if message.retain and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
         self._copies.take(entry, uses)
-        self._hub.publish(message, None, uses, bool(uses & DELIVER))
+        self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))

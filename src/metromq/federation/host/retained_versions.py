@@ -49,23 +49,23 @@ class RetainedVersions:
         copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
         found: dict[str, Message] = {}  # filters overlap: each topic once
         for topic_filter in effect.filters:
-            for message in (*self._hub.retained.match(topic_filter), *self._deletions(topic_filter)):
+            for message in (*self._hub.retained.messages.match(topic_filter), *self._deletions(topic_filter)):
                 found[message.topic] = message
         for message in found.values():
             if not message.topic.startswith("$"):
-                self._hub.replay(message, copies)
+                self._hub.publishing.replay(message, copies)
 
     def sync(self, message: Message) -> None:
         """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
         hub = self._hub
-        if not hub.keep(message) or not message.payload:
+        if not hub.retained.keep(message) or not message.payload:
             return
         for target in hub.routes.find(message.topic.encode()).targets:
-            hub.send_retained(target.session, message, min(target.qos, message.qos), target.identifiers)
-            hub.pump(target.session)
+            hub.retained.send(target.session, message, min(target.qos, message.qos), target.identifiers)
+            hub.delivery.pump(target.session)
 
     def _version(self, topic: str) -> tuple[int, str]:
-        stored = self._hub.retained.get(topic)
+        stored = self._hub.retained.messages.get(topic)
         if stored is not None:
             return stored.time_us, stored.origin or self._name
         return self._tombstones.get(topic, (0, ""))

@@ -17,12 +17,13 @@ from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import records, store
+from metromq.protocol.session.backlog import Entry
 from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.packing import Packer, Unpacker
-from metromq.protocol.session.session import Entry, Session
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
 TOPIC: Final = "$metromq/session"
@@ -71,7 +72,7 @@ class Roaming:
     # --- the new broker -------------------------------------------------------------------------------------------
 
     def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        time_us = self._hub.wall_us
+        time_us = self._hub.clock.wall_us
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
         if earlier is not None:
@@ -87,7 +88,7 @@ class Roaming:
         self._run(effects)
         if client_id not in self._held:
             return True  # answered already, and let in
-        self._timers.at(self._hub.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
+        self._timers.at(self._hub.clock.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
@@ -98,7 +99,7 @@ class Roaming:
         if not self._waits(effect.client, effect.time_us):
             return
         if effect.broker and effect.broker != self._node.name:
-            self._timers.at(self._hub.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
+            self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
         else:
             self._let_in(effect.client)
 
@@ -125,7 +126,7 @@ class Roaming:
         if self._entering.get(client_id) is not outlet:
             return
         del self._entering[client_id]
-        if client_id not in self._hub.sessions:
+        if self._hub.sessions.get(client_id) is None:
             self._run(self._node.directory.ended(client_id))
 
     def is_entering(self, client_id: str) -> bool:
@@ -137,7 +138,7 @@ class Roaming:
         self._entering.pop(session.client_id, None)
         directory = self._node.directory
         if session.expiry_s and not directory.has(session.client_id):
-            time_us = self._hub.wall_us
+            time_us = self._hub.clock.wall_us
             replaces = self._hub.settings.foreign_client_id_replaces
             effects = directory.connected(
                 session.client_id, time_us, False, False, session.username, session.opened_us, replaces
@@ -159,7 +160,7 @@ class Roaming:
         session = hub.sessions.get(client_id)
         held = self._held.get(client_id)
         if session is None and held is not None and held.username == owner:
-            session = hub.adopt(client_id, owner, opened_us)
+            session = hub.sessions.adopt(client_id, owner, opened_us)
         if session is None or session.username != owner:
             self._report("warning", "a session came for a client that is not here", client=client_id, peer=peer)
             return
@@ -172,30 +173,30 @@ class Roaming:
             self._let_in(client_id)
         if flags & LAST:
             session.moving = None
-        hub.suspect(session)  # the rights here count, not those of the broker that queued it
-        hub.pump(session)
+        hub.delivery.suspect(session)  # the rights here count, not those of the broker that queued it
+        hub.delivery.pump(session)
 
     def _take(self, session: Session, reader: Unpacker) -> None:
         hub = self._hub
         session.expiry_s = max(session.expiry_s, reader.u32())
         sequence = reader.u64()
-        if not session.sequence:
-            session.sequence = sequence
-        hub.note_session(session)
+        if not session.backlog.sequence:
+            session.backlog.sequence = sequence
+        hub.sessions.record(session)
         for _ in range(reader.u32()):
             inner = Unpacker(reader.blob())
             inner.u32()
             grant = store.unpack_grant(session, inner)
             if grant.full_filter() not in session.grants:
-                hub.restore_grant(grant)
-                hub.append(records.SUBSCRIBED, store.pack_grant(grant))
+                hub.subscriptions.restore(grant)
+                hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
         for _ in range(reader.u32()):
             session.incoming[reader.u16()] = None
         for _ in range(reader.u32()):
             flags, state = reader.u8(), reader.u8()
             record = records.decode_message(reader.blob())
-            if not hub.came_already(session, record.message):
-                hub.queue_again(session, record.message, flags, state)
+            if not hub.delivery.came_already(session, record.message):
+                hub.sessions.queue_again(session, record.message, flags, state)
 
     # --- the old broker -------------------------------------------------------------------------------------------
 
@@ -216,16 +217,16 @@ class Roaming:
         outlet = session.outlet
         if outlet is not None:
             outlet.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-            self._hub.detach(session, True)
+            self._hub.sessions.detach(session, True)
         if session.closed:
             return
         if effect.clean_start or not session.expiry_s:
-            self._hub.close(session)
+            self._hub.sessions.close(session)
             return
-        self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
+        self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.backlog.waiting())
         self._export(session, effect.broker, False)
         wait_s = GHOST_HELLOS * self._node.city.membership.hello_interval_ms / 1000
-        self._timers.at(self._hub.now + wait_s, lambda: self._bury(session, effect.broker))
+        self._timers.at(self._hub.clock.now + wait_s, lambda: self._bury(session, effect.broker))
 
     def _lose(self, session: Session) -> None:
         """Another user has the client identifier: the session ends with all that waits for it."""
@@ -233,27 +234,28 @@ class Roaming:
         self._report("warning", "a session ends, another user has its client identifier", client=session.client_id)
         if session.outlet is not None:
             session.outlet.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
-            hub.detach(session, False)
-        hub.close(session)
+            hub.sessions.detach(session, False)
+        hub.sessions.close(session)
 
     def _bury(self, session: Session, broker: str) -> None:
         if session.closed or session.outlet is not None or self._node.directory.has(session.client_id):
             return  # it is at home here again
         self._export(session, broker, True)
-        self._hub.close(session)
+        self._hub.sessions.close(session)
 
     def _export(self, session: Session, broker: str, last: bool) -> None:
         hub = self._hub
-        hub.load_all(session)
-        entries = [*session.inflight.values(), *session.queue]
+        backlog = session.backlog
+        hub.backlogs.load_all(backlog)
+        entries = [*backlog.inflight.values(), *backlog.queue]
         copies = [self._copies.for_hop(Hop(broker, FINAL))]
         for number, payload in enumerate(self._pieces(session, entries, last)):
             piece = Message(TOPIC, payload, 1)
-            piece.time_us = hub.wall_us + number
+            piece.time_us = hub.clock.wall_us + number
             piece.kind = KIND_REPLAY
-            hub.deliver12(piece, [], copies, None, 0)
+            hub.publishing.deliver12(piece, [], copies, None, 0)
         for entry in entries:
-            hub.abandon(session, entry)
+            hub.backlogs.abandon(backlog, entry)
 
     def _pieces(self, session: Session, entries: list[Entry], last: bool) -> Iterator[bytes]:
         """The first piece has the subscriptions; messages follow in pieces of bounded size."""
@@ -268,7 +270,7 @@ class Roaming:
             is_end = end == len(waiting)
             packer = Packer().text(session.client_id).u8(OWNED | (LAST if last and is_end else 0))
             packer.text(session.username).u64(session.opened_us).u32(session.expiry_s)
-            packer.u64(max(0, session.sequence - len(entries)))
+            packer.u64(max(0, session.backlog.sequence - len(entries)))
             grants = list(session.grants.values()) if first else []
             packer.u32(len(grants))
             for grant in grants:
@@ -284,7 +286,7 @@ class Roaming:
 
     def _named(self, entry: Entry) -> Message:
         """The message with its origin, by which the new broker recognises it."""
-        message = self._hub.load(entry)
+        message = self._hub.backlogs.load(entry)
         if message.origin:
             return message
         named = Message(message.topic, message.payload, message.qos, message.retain, message.properties)

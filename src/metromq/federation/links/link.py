@@ -1,6 +1,6 @@
 """The sending end of a link: collects what the hub gives it for a peer and sends it in batches; no I/O.
 
-What waits for the peer is in the hub's queue for the link, and in the journal; a batch that is not settled when the
+What waits for the peer is in the hub's backlog of the link, and in the journal; a batch that is not settled when the
 link breaks is still there, and is sent again over the next connection.
 """
 
@@ -12,11 +12,11 @@ from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPI
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import Transport
-from metromq.protocol.session.census import DELAY_BUCKETS
+from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Flusher, Outlet
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.topic_counts import DELAY_BUCKETS
 from metromq.protocol.wire.packets import MQTT5
 
 MAX_BATCH_MESSAGES: Final = 512
@@ -38,9 +38,9 @@ class LinkEvents(Protocol):
 class Link(Flusher):
     """One per peer."""
 
-    def __init__(self, hub: Hub, peer: str, session: Session, transport: Transport, host: LinkEvents) -> None:
-        self.peer = peer
-        self.session = session
+    def __init__(self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents) -> None:
+        self.peer = backlog.peer
+        self.backlog = backlog
         self.up = False
         self.problem = ""
         self.sent_messages = 0
@@ -100,11 +100,11 @@ class Link(Flusher):
 
     def _send_batch(self, batch: list[LinkMessage], must_store: bool) -> None:
         hub = self._hub
-        data = encode_batch(batch, hub.wall_us, hub.name)
+        data = encode_batch(batch, hub.clock.wall_us, hub.name)
         size = sum(_bytes_of(entry) for entry in batch)
         self.sent_messages += len(batch)
         self.sent_bytes += len(data)
-        delay_us = max(hub.wall_us - batch[0].message.time_us, 0)
+        delay_us = max(hub.clock.wall_us - batch[0].message.time_us, 0)
         self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
         token = self._transport.send(self.peer, BATCH_TOPIC, data, must_store)
         if must_store and self.up:
@@ -136,7 +136,7 @@ class Link(Flusher):
         self._choked = False
         self._discard()
         self._outlet.closing = False
-        self.session.outlet = self._outlet
+        self.backlog.outlet = self._outlet
         self._host.link_up(self)
 
     def lost(self, problem: str) -> None:
@@ -144,7 +144,7 @@ class Link(Flusher):
         is_news, self.problem = problem != self.problem, problem
         self._discard()
         if was_up:
-            self.session.outlet = None
+            self.backlog.outlet = None
         if was_up or is_news:
             self._host.link_down(self, problem)
 
@@ -157,7 +157,7 @@ class Link(Flusher):
             self._transport.reset(self.peer, "the peer cannot store messages")
             return
         self._outlet.waiting_bytes -= size
-        self._hub.acknowledged_through(self.session, offset)
+        self._hub.links.acknowledged_through(self.backlog, offset)
 
     def may_send(self, allowed: bool) -> None:
         self._choked = not allowed
@@ -178,7 +178,7 @@ class LinkOutlet(Outlet):
         self.owner = link
 
     def carry(self, message: Message, note: bytes) -> bool:
-        if message.expires_at_us and message.expires_at_us <= self.hub.wall_us:
+        if message.expires_at_us and message.expires_at_us <= self.hub.clock.wall_us:
             return False
         self._add(self.link.durable, message, note, message.offset)
         return True

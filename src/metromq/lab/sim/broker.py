@@ -72,7 +72,7 @@ class SimBroker:
         self._access = _SimAccess(LinkAccess(self.name, host.node.peers, secret, False, host.journal_told, self._nonce))
         self._network.acceptors[self.name] = self
         credentials = Credentials(self.name, disk.journal_id, secret, self._nonce)
-        self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.now)))
+        self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         self._tick(disk.lives, host.tick_s, host.tick)
         self._tick(disk.lives, TICK_S, self._check)
 
@@ -121,7 +121,7 @@ class SimBroker:
             outlet.marked = False
             if outlet.owner is not None:
                 outlet.owner.flush()
-        if hub.position > hub.committed_position and not self._committing:
+        if hub.commits.position > hub.commits.committed_position and not self._committing:
             self._committing = True
             life = self.disk.lives
             self._network.clock.after(COMMIT_S, lambda: self.run(lambda: self._commit(life)))
@@ -130,7 +130,7 @@ class SimBroker:
         if self.hub is not None and life == self.disk.lives:
             self._committing = False
             self.disk.write()
-            self.hub.committed(self.hub.position)
+            self.hub.commits.committed(self.hub.commits.position)
 
     def _tick(self, life: int, every_s: float, action: Callable[[], None]) -> None:
         def tick() -> None:
@@ -143,8 +143,6 @@ class SimBroker:
 
     def _check(self) -> None:
         assert self.hub is not None
-        for connection in list(self.hub.connections):
-            connection.check()
         self.hub.tick()
 
     # Connections.
@@ -189,8 +187,7 @@ class SimBroker:
 
     def backlog(self, peer: str) -> int:
         """Messages that wait for a peer or are on their way to it."""
-        session = self.host.links[peer].session if self.host is not None else None
-        return session.waiting() + len(session.inflight) if session is not None else 0
+        return self.host.links[peer].backlog.unsettled() if self.host is not None else 0
 
 
 @final

@@ -1,12 +1,14 @@
 """What a hub asks and tells the rest of the city; the base class is a city of one broker."""
 
+from typing import final
+
 from mypy_extensions import mypyc_attr
 
-from metromq.protocol.session.commitment import Waiter
+from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.routes import LinkCopy as LinkCopy
-from metromq.protocol.session.routes import RemoteCheck
+from metromq.protocol.session.routes import RemoteCheck, RouteTable
 from metromq.protocol.session.session import Session
 
 
@@ -69,3 +71,18 @@ class Federation(RemoteCheck):
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
         """Whether this broker's members are served with this message."""
         return True
+
+
+@final
+class CityPlace:
+    """This broker's place among others; it is alone until it joins them."""
+
+    def __init__(self) -> None:
+        self.federation = Federation()
+        self.joined = False
+
+    def join(self, federation: Federation, routes: RouteTable) -> None:
+        self.federation = federation
+        self.joined = True
+        routes.remote_check = federation
+        routes.clear()

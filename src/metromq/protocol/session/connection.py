@@ -4,9 +4,10 @@ from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.forwarding import run_end
 from metromq.protocol.session.handshake import CLOSED, HELD_BACK, NEW, OPEN
-from metromq.protocol.session.hub import Hub, Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import AckLater, Incoming
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import Session
@@ -74,7 +75,7 @@ class Connection(Incoming):
         """Takes what came from the network; never raises for what a peer may send."""
         if self.closing:
             return
-        self.heard_at = self.hub.now
+        self.heard_at = self.hub.clock.now
         self.hub.counters.bytes_received += len(data)
         if self.state == HELD_BACK:
             self.tail += data
@@ -104,7 +105,7 @@ class Connection(Incoming):
         size = len(data)
         if not self.fast or self.closing or self.tail or self.missing or size < 4 or size > self.max_incoming_bytes:
             return False
-        if data[0] != 0x30 or self.hub.census is not None:
+        if data[0] != 0x30 or self.hub.topic_counts.recording:
             return False
         length = data[1]
         start = 2
@@ -229,14 +230,16 @@ class Connection(Incoming):
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += len(run) - count * (body - position)
-        publisher = self.client_id() if hub.census is not None else ""  # a look at one more cold object otherwise
-        hub.spread(route, run, size, start - position, topic_end - position, newer, publisher, "", route.copies)
+        publisher = self.client_id() if hub.topic_counts.recording else ""  # a look at one more cold object otherwise
+        hub.publishing.spread(
+            route, run, size, start - position, topic_end - position, newer, publisher, "", route.copies
+        )
         self._note_slow()
         return run_stop
 
     def _note_slow(self) -> None:
         """Whoever publishes to a receiver that lags is read less eagerly until that one has drained."""
-        slow = self.hub.take_slow()
+        slow = self.hub.delivery.take_slow()
         if slow is not None:
             self.slow_target = slow
 
@@ -273,7 +276,7 @@ class Connection(Incoming):
         """A link carries batches, control frames and signs of life, nothing else."""
         if isinstance(packet, Publish):
             waiter = AckLater(self, PUBACK, packet.packet_id, 0) if packet.qos else None
-            self.hub.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
+            self.hub.city.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
         elif isinstance(packet, Pingreq):
             self.write(PINGRESP_BYTES)
         elif isinstance(packet, Disconnect):
@@ -321,10 +324,10 @@ class Connection(Incoming):
             code = self._subscription_code(session, wanted, filter)
             codes.append(code)
             if code <= 2:
-                granted.append((wanted, hub.subscribe(session, wanted, subscribe.identifier)))
+                granted.append((wanted, hub.subscriptions.subscribe(session, wanted, subscribe.identifier)))
         self._answer(session, self._suback(subscribe.packet_id, codes))
         for wanted, new in granted:
-            hub.retained_for(session, wanted.filter, new)
+            hub.retained.subscribed(session, wanted.filter, new)
 
     def _suback(self, packet_id: int, codes: list[int]) -> bytes:
         properties = Properties()
@@ -355,14 +358,14 @@ class Connection(Incoming):
         codes: list[int] = []
         for filter in unsubscribe.filters:
             validate_filter(filter)
-            codes.append(0 if self.hub.unsubscribe(session, filter) else reasons.NO_SUBSCRIPTION_EXISTED)
+            codes.append(0 if self.hub.subscriptions.unsubscribe(session, filter) else reasons.NO_SUBSCRIPTION_EXISTED)
         self._answer(session, encode(Unsuback(unsubscribe.packet_id, codes, Properties()), self.version))
 
     def _answer(self, session: Session, data: bytes) -> None:
         if len(data) > self.max_packet_bytes:  # [MQTT-3.1.2-24]
             self.terminate(reasons.PACKET_TOO_LARGE, "the answer is larger than the client takes")
-        elif session.durable and self.hub.log is not None:
-            self.hub.when_committed(_BytesLater(self, data))
+        elif session.backlog.durable and self.hub.commits.log is not None:
+            self.hub.commits.when_committed(_BytesLater(self, data))
         else:
             self.write(data)
 
@@ -373,7 +376,7 @@ class Connection(Incoming):
         if properties is not None and properties.session_expiry_s is not None:
             if self.asked_expiry_s == 0 and properties.session_expiry_s:  # [MQTT-3.1.2-23]
                 raise ProtocolViolation("the session expiry was 0 in CONNECT and may not be raised")
-            self.hub.expiry_changed(session, properties.session_expiry_s)
+            self.hub.sessions.expiry_changed(session, properties.session_expiry_s)
         self.shut("the client said goodbye")
         self.lost(disconnect.reason_code == reasons.SUCCESS)  # any other leaves the will [MQTT-3.14.4-3]
 
@@ -394,4 +397,4 @@ class Connection(Incoming):
         """The network took what waited: send on what was held back."""
         self.hungry = False
         if self.session is not None and self.state != CLOSED:
-            self.hub.pump(self.session)
+            self.hub.delivery.pump(self.session)

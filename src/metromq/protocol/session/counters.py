@@ -4,7 +4,7 @@ from typing import final
 
 
 @final
-class Counters:
+class BrokerCounters:
     def __init__(self) -> None:
         self.messages_received = 0  # PUBLISH packets from clients
         self.messages_sent = 0  # PUBLISH packets to clients

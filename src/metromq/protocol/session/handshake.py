@@ -4,7 +4,8 @@ from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Later, Peer
-from metromq.protocol.session.hub import Hub, Waiter
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.outlet import Outlet
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire import reasons
@@ -41,8 +42,8 @@ class Handshake(Outlet):
         self.peer = peer
         self.state = NEW
         self.session: Session | None = None
-        self.opened_at = hub.now  # or when a re-authentication began to wait for its decision
-        self.heard_at = hub.now
+        self.opened_at = hub.clock.now  # or when a re-authentication began to wait for its decision
+        self.heard_at = hub.clock.now
         self.keepalive_s = 0.0
         self.close_reason = ""
         self.problem_information = True
@@ -55,7 +56,7 @@ class Handshake(Outlet):
         self.max_incoming_bytes = hub.settings.max_packet_size_bytes
         self.restricted = False
         self.fast = False
-        hub.connections[self] = None
+        hub.connections.open[self] = None
 
     def client_id(self) -> str:
         return "" if self.session is None else self.session.client_id
@@ -67,10 +68,10 @@ class Handshake(Outlet):
         properties = connect.properties
         if properties.request_problem_information is False:
             self.problem_information = False
-        if len(self.hub.connections) > self.hub.settings.max_connections:
+        if self.hub.connections.too_many():
             self.refuse(reasons.SERVER_BUSY, "the broker has as many connections as it may")
             return
-        if not self.hub.may_connect():
+        if not self.hub.connections.may_connect():
             self.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
             return
         if properties.maximum_packet_size:
@@ -123,7 +124,7 @@ class Handshake(Outlet):
     def _wait(self, decision: Decision, later: Later) -> None:
         """Packets stay in order: even an open connection reads nothing until it is known whose it is."""
         if self.session is not None:
-            self.opened_at = self.hub.now
+            self.opened_at = self.hub.clock.now
             self.fast = False
         self.state = HELD_BACK
         self.decision = decision
@@ -174,16 +175,16 @@ class Handshake(Outlet):
         if self._is_refused(connect.client_id, decision.username):
             return
         self.decision = decision
-        if self.hub.federated and connect.client_id:
+        if self.hub.city.joined and connect.client_id:
             self.state = HELD_BACK
-            if self.hub.federation.asks(self, connect.client_id, connect.clean_start, decision.username):
+            if self.hub.city.federation.asks(self, connect.client_id, connect.clean_start, decision.username):
                 return
         self._enter()
 
     def _is_refused(self, client_id: str, username: str) -> bool:
         """Whether the identifier's session is another user's, and stays so."""
         hub = self.hub
-        if hub.settings.foreign_client_id_replaces or not hub.is_foreign(client_id, username):
+        if hub.settings.foreign_client_id_replaces or not hub.sessions.is_foreign(client_id, username):
             return False
         self.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
         return True
@@ -202,7 +203,7 @@ class Handshake(Outlet):
         properties.auth_method = self.auth_method
         properties.auth_data = decision.data
         self.write(encode(Connack(False, reasons.SUCCESS, properties), self.version))
-        self.hub.federation.link_accepted(decision.broker, self)
+        self.hub.city.federation.link_accepted(decision.broker, self)
 
     def _enter(self) -> None:
         connect, decision = self.request, self.decision
@@ -210,27 +211,28 @@ class Handshake(Outlet):
             return
         client_id, assigned = connect.client_id, ""
         if not client_id:
-            client_id = self.hub.assign_client_id()  # [MQTT-3.1.3-6]
+            client_id = self.hub.sessions.assign_client_id()  # [MQTT-3.1.3-6]
             assigned = client_id
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
         if self._is_refused(client_id, decision.username):  # it may have come while this client waited
             return
-        clean_start = connect.clean_start or self.hub.is_foreign(client_id, decision.username)
+        clean_start = connect.clean_start or self.hub.sessions.is_foreign(client_id, decision.username)
         if self._must_wait(client_id, clean_start, decision.username):
             return
         self.request = None
         self.decision = None
         expiry_s, window, keepalive_s = self._negotiate(connect)
-        session, present = self.hub.attach(
+        session, present = self.hub.sessions.attach(
             self, client_id, decision.username, clean_start, expiry_s, window, connect.will
         )
         self.session = session
+        self.hub.connections.entered()
         self.restricted = not self.access.unrestricted(session)
         self._open()
         self._connack(connect, session, present, assigned, keepalive_s, decision)
-        self.hub.resume(session)
+        self.hub.delivery.resume(session)
 
     def _open(self) -> None:
         self.state = OPEN
@@ -238,22 +240,22 @@ class Handshake(Outlet):
 
     def _must_wait(self, client_id: str, clean_start: bool, username: str) -> bool:
         """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
-        erasing = self.hub.erasing
+        erasing = self.hub.sessions.erasing
         earlier = erasing.get(client_id)
         if earlier is not None:
             earlier[0].terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
-        elif not (clean_start and self.hub.discard(client_id)):
+        elif not (clean_start and self.hub.sessions.discard(client_id)):
             return False
         self.state = HELD_BACK
         erasing[client_id] = (self, username)
-        self.hub.when_committed(_ProceedLater(self, client_id))
+        self.hub.commits.when_committed(_ProceedLater(self, client_id))
         return True
 
     def erased(self, client_id: str) -> None:
         """The journal has no old session any more."""
-        waiting = self.hub.erasing.get(client_id)
+        waiting = self.hub.sessions.erasing.get(client_id)
         if waiting is not None and waiting[0] is self:
-            del self.hub.erasing[client_id]
+            del self.hub.sessions.erasing[client_id]
             self.proceed()
 
     def _may_leave(self, will: Will, client_id: str, username: str) -> bool:
@@ -363,18 +365,18 @@ class Handshake(Outlet):
         self.state = CLOSED
         self.closing = True
         self._stop_waiting(False)
-        self.hub.connections.pop(self, None)
+        self.hub.connections.open.pop(self, None)
         session = self.session
         if session is not None and session.outlet is self:
-            self.hub.detach(session, clean)
+            self.hub.sessions.detach(session, clean)
         elif self.peer_broker:
-            self.hub.federation.link_lost(self.peer_broker, self)
+            self.hub.city.federation.link_lost(self.peer_broker, self)
         elif self.request is not None:
-            self.hub.federation.gave_up(self, self.request.client_id)
+            self.hub.city.federation.gave_up(self, self.request.client_id)
 
     def check(self) -> None:
         """Called now and then: time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""
-        now = self.hub.now
+        now = self.hub.clock.now
         if self.closing:
             return
         if self.state != OPEN:
@@ -410,4 +412,4 @@ def _response_topic(session: Session) -> str:
     """A topic only this client should subscribe to; identifiers that no topic can hold stand by their number."""
     client_id = session.client_id
     usable = len(client_id) <= 1000 and "+" not in client_id and "#" not in client_id
-    return f"response/{client_id if usable else session.number}"
+    return f"response/{client_id if usable else session.backlog.number}"

@@ -5,12 +5,14 @@ from typing import final
 from metromq.errors import ProtocolViolation
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access, Peer
+from metromq.protocol.session.backlog import RELEASED
+from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.handshake import RESERVED, Handshake
-from metromq.protocol.session.hub import Hub, Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.routes import Route
-from metromq.protocol.session.session import RELEASED, Session
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode, encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
@@ -43,10 +45,10 @@ class _ReleaseLater(Waiter):
         self.packet_id = packet_id
 
     def committed(self) -> None:
-        self.hub.release(self.session, self.packet_id)
+        self.hub.delivery.release(self.session, self.packet_id)
 
     def failed(self) -> None:
-        self.hub.release(self.session, self.packet_id)
+        self.hub.delivery.release(self.session, self.packet_id)
 
 
 class Incoming(Handshake):
@@ -84,16 +86,16 @@ class Incoming(Handshake):
             self._refused(publish, refusal)
             return
         message = Message(topic, publish.payload, publish.qos, publish.retain, publish.properties)
-        message.time_us = hub.wall_us
+        message.time_us = hub.clock.wall_us
         message.publisher = session.client_id
         if publish.expiry_s >= 0:
-            message.expires_at_us = hub.wall_us + publish.expiry_s * 1_000_000
+            message.expires_at_us = hub.clock.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
             session.incoming[publish.packet_id] = None
-            receivers = hub.publish(message, session, publish.packet_id)
+            receivers = hub.publishing.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
-            receivers = hub.publish(message, session)
+            receivers = hub.publishing.publish(message, session)
             if publish.qos:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
@@ -123,10 +125,10 @@ class Incoming(Handshake):
             if packet_id == 0 or (newer and (data[place + 2] or self.unacknowledged >= most)):
                 break
             message = Message(route.topic, data[place + 3 if newer else place + 2 : at + size], 1)
-            message.time_us = hub.wall_us
+            message.time_us = hub.clock.wall_us
             message.publisher = session.client_id
-            receivers = hub.publish_known(route, message, session, b"" if newer else head)
-            if hub.log is None and (receivers or not newer):
+            receivers = hub.publishing.publish_known(route, message, session, b"" if newer else head)
+            if hub.commits.log is None and (receivers or not newer):
                 acks.append(encode_ack(PUBACK, packet_id, 0, self.version))
             else:
                 self.unacknowledged += 1
@@ -152,7 +154,7 @@ class Incoming(Handshake):
             or not route.plain
             or hub.settings.max_qos == 0
             or (self.restricted and not self._allowed(topic))
-            or (hub.log is not None and hub.log.full())
+            or (hub.commits.log is not None and hub.commits.log.full())
         ):
             return None
         return route
@@ -190,9 +192,9 @@ class Incoming(Handshake):
                     self.allowed = set()
                 self.allowed.add(key)
         hub = self.hub
-        if publish.qos and hub.log is not None and hub.log.full():
+        if publish.qos and hub.commits.log is not None and hub.commits.log.full():
             return reasons.QUOTA_EXCEEDED
-        if publish.retain and publish.payload and not hub.may_retain(topic):
+        if publish.retain and publish.payload and not hub.retained.has_room(topic):
             return reasons.QUOTA_EXCEEDED
         return 0
 
@@ -209,10 +211,10 @@ class Incoming(Handshake):
             self._ack_when_stored(kind, publish.packet_id, 0)
 
     def _ack_when_stored(self, kind: int, packet_id: int, reason_code: int) -> None:
-        if self.hub.log is None:
+        if self.hub.commits.log is None:
             self.acknowledge(kind, packet_id, reason_code)
         else:
-            self.hub.when_committed(AckLater(self, kind, packet_id, reason_code))
+            self.hub.commits.when_committed(AckLater(self, kind, packet_id, reason_code))
 
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
         if self.closing:
@@ -247,24 +249,24 @@ class Incoming(Handshake):
         session = self.session
         assert session is not None
         hub = self.hub
-        entry = session.inflight.get(ack.packet_id)
+        entry = session.backlog.inflight.get(ack.packet_id)
         if ack.kind == PUBACK or ack.kind == PUBCOMP:
             if entry is not None:
                 if (entry.flags & 3 == 1) != (ack.kind == PUBACK):
                     raise ProtocolViolation("an acknowledgement of another QoS than the message's [MQTT-4.3.2-3]")
                 if ack.kind == PUBACK or entry.state >= RELEASED:  # PUBCOMP answers PUBREL
-                    hub.acknowledged(session, ack.packet_id)
+                    hub.delivery.acknowledged(session, ack.packet_id)
         elif ack.kind == PUBREC:
             if entry is not None and entry.flags & 3 != 2:
                 raise ProtocolViolation("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
             if ack.reason_code >= 0x80:  # [MQTT-4.4.0-2]: no PUBREL, the message is done
-                hub.acknowledged(session, ack.packet_id)
-            elif not hub.received(session, ack.packet_id):
+                hub.delivery.acknowledged(session, ack.packet_id)
+            elif not hub.delivery.received(session, ack.packet_id):
                 self.write(encode_ack(PUBREL, ack.packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self.version))
-            elif session.durable and hub.log is not None:
-                hub.when_committed(_ReleaseLater(hub, session, ack.packet_id))
+            elif session.backlog.durable and hub.commits.log is not None:
+                hub.commits.when_committed(_ReleaseLater(hub, session, ack.packet_id))
             else:
-                hub.release(session, ack.packet_id)
+                hub.delivery.release(session, ack.packet_id)
         else:
             self._released(session, ack.packet_id)
 
@@ -273,8 +275,8 @@ class Incoming(Handshake):
         session = self.session
         if session is None:
             return 0
-        inflight = session.inflight
-        durable = session.durable
+        inflight = session.backlog.inflight
+        durable = session.backlog.durable
         at = position
         while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
             packet_id = (data[at + 2] << 8) | data[at + 3]
@@ -282,7 +284,7 @@ class Incoming(Handshake):
             if entry is None or entry.flags & 3 != 1:
                 break
             if durable:
-                self.hub.acknowledged(session, packet_id)
+                self.hub.delivery.acknowledged(session, packet_id)
             else:
                 del inflight[packet_id]
             at += 4
@@ -290,7 +292,7 @@ class Incoming(Handshake):
             return 0
         self.hub.counters.packets_received += (at - position) >> 2
         if not durable:
-            self.hub.pump(session)
+            self.hub.delivery.pump(session)
         return at
 
     def _released(self, session: Session, packet_id: int) -> None:
@@ -299,8 +301,8 @@ class Incoming(Handshake):
             self._ack_when_stored(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND)
             return
         session.incoming.pop(packet_id, None)
-        if session.durable and self.hub.log is not None:
-            self.hub.append(records.RELEASED, Packer().u32(session.number).u16(packet_id).done(), True)
+        if session.backlog.durable and self.hub.commits.log is not None:
+            self.hub.commits.append(records.RELEASED, Packer().u32(session.backlog.number).u16(packet_id).done(), True)
             self._ack_when_stored(PUBCOMP, packet_id, 0)
         else:
             self.acknowledge(PUBCOMP, packet_id, 0)
