@@ -70,12 +70,12 @@ def test_a_reader_that_stalls_costs_a_bounded_amount(tmp_path: Path, durability:
                 for message in await other.messages(20):
                     assert message.payload.startswith(b"%d" % number)
                 most_held = max(most_held, broker.turns.held_bytes)
-            outlet = broker.hub.sessions.by_client_id["stalled"].outlet
-            assert outlet is not None
-            assert outlet.dropped > 1000
-            assert broker.hub.counters.dropped == outlet.dropped
+            output = broker.hub.sessions.by_client_id["stalled"].output
+            assert output is not None
+            assert output.dropped > 1000
+            assert broker.hub.counters.dropped == output.dropped
             assert most_held < 400_000  # the limit and what one turn adds
-            assert outlet.waiting_bytes < 400_000
+            assert output.waiting_bytes < 400_000
 
     play(story())
 

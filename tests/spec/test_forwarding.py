@@ -13,6 +13,12 @@ from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, 
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
 
 
+def take_short_ways(client: Client, fast: bool) -> None:
+    incoming = client.connection.incoming
+    assert incoming is not None
+    incoming.fast = fast
+
+
 class Scene:
     """A publisher and one subscriber of each version and kind; `fast` chooses the way."""
 
@@ -33,7 +39,7 @@ class Scene:
         self.publisher = self.world.connect("p", version)
         self.publisher.subscribe("a")
         self.readers.append(self.publisher)
-        self.publisher.connection.fast = fast
+        take_short_ways(self.publisher, fast)
         for reader in self.readers:
             reader.raw = b""
 
@@ -233,7 +239,8 @@ def test_qos_1_waits_for_the_window_on_both_ways(version: int) -> None:
         world = World(Settings(max_inflight=2), journal=False)
         reader, publisher = world.connect("r", version), world.connect("p", version)
         reader.subscribe("a", qos=1)
-        reader.connection.fast = publisher.connection.fast = fast
+        take_short_ways(reader, fast)
+        take_short_ways(publisher, fast)
         reader.raw = publisher.raw = b""
         packets = [encode(Publish("a", b"%d" % n, 1, packet_id=n), version) for n in range(1, 6)]
         publisher.feed(b"".join(packets))

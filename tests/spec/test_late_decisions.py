@@ -5,7 +5,7 @@ import pytest
 from metromq.protocol.session.access import Access, Decision, Later, Peer
 from metromq.protocol.session.city import Federation
 from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode
@@ -34,9 +34,9 @@ class Question(Later):
         self.connection: Connection | None = None
         self.abandonments: list[bool] = []
 
-    def start(self, outlet: Outlet) -> None:
-        assert isinstance(outlet, Connection)
-        self.connection = outlet
+    def start(self, connection: NetworkConnection) -> None:
+        assert isinstance(connection, Connection)
+        self.connection = connection
 
     def abandoned(self, late: bool) -> None:
         self.abandonments.append(late)
@@ -231,9 +231,9 @@ def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_late_yes_and_then_the_session_is_looked_for_elsewhere(at_once: bool) -> None:
     class Elsewhere(Federation):
-        def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+        def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
             if at_once:
-                outlet.proceed()
+                connection.proceed()
             return True
 
     world = SlowWorld()

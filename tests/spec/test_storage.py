@@ -220,11 +220,11 @@ def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
             other.answer(message)
     assert lost == 0
     connection, session = stalled.connection, world.hub.sessions.by_client_id["stalled"]
-    assert connection.waiting_bytes < 22_000
+    assert connection.output.waiting_bytes < 22_000
     assert session.backlog.queued_bytes < 10 * 800
-    assert connection.dropped > 50
-    assert world.hub.counters.dropped == connection.dropped
-    assert publisher.connection.slow_target is connection
+    assert connection.output.dropped > 50
+    assert world.hub.counters.dropped == connection.output.dropped
+    assert world.hub.delivery.take_slow() is connection.output
     stalled.reading = True
     world.deliver()
     connection.drained()
@@ -254,7 +254,7 @@ def test_a_publisher_on_the_long_way_feels_a_slow_reader_too() -> None:
     publisher = world.connect("p")
     for _ in range(5):
         publisher.publish("t", b"x" * 500)
-    assert publisher.connection.slow_target is client.connection
+    assert world.hub.delivery.take_slow() is client.connection.output
 
 
 # --- full disks ---------------------------------------------------------------------------------------------------

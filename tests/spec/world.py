@@ -165,10 +165,10 @@ class World:
 
     def deliver(self) -> None:
         while self.hub.dirty:
-            outlet = self.hub.dirty.pop()
-            outlet.marked = False
+            output = self.hub.dirty.pop()
+            output.marked = False
             for client in list(self.clients):
-                if client.connection is outlet:
+                if client.connection.output is output:
                     client.collect()
 
     # --- clients --------------------------------------------------------------------------------------------------
@@ -227,19 +227,19 @@ class Client:
 
     def collect(self) -> None:
         """What the network gets; a client that does not read leaves it where it is."""
-        connection = self.connection
+        output = self.connection.output
         if not self.reading:
-            connection.sent(0)
+            output.sent(0)
             return
-        data = connection.take()
+        data = output.take()
         self.raw += data
         self.framer.feed(data)
         while (frame := self.framer.next()) is not None:
             self.inbox.append(decode(frame[0], frame[1], self.version, False))
-        connection.sent(0)
-        if connection.hungry:
-            connection.drained()
-        if connection.closing:
+        output.sent(0)
+        if output.hungry:
+            self.connection.drained()
+        if output.closing:
             self.drop()
 
     def drop(self) -> None:

@@ -268,7 +268,8 @@ class Broker:
             connection.lost()
         self.turns.worked()
         self.turns.flush()
-        writers = [connection.owner for connection in connections if isinstance(connection.owner, Writer)]
+        owners = [connection.output.owner for connection in connections]
+        writers = [owner for owner in owners if isinstance(owner, Writer)]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + GOODBYE_S
         while any(writer.is_open() for writer in writers) and loop.time() < deadline:

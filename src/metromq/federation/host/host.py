@@ -42,7 +42,7 @@ from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import PROTOCOL_ERROR
@@ -62,7 +62,7 @@ class Host(Federation):
         self.node = Node(city, name, hub.clock.wall_us, self._now_us())
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
-        self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
+        self.heard: dict[str, NetworkConnection] = {}  # connections over which peers speak to us
         self._hello_s = city.membership.hello_interval_ms / 1000
         self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
@@ -175,11 +175,11 @@ class Host(Federation):
     def unsubscribed(self, filter: str, share: str) -> None:
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        return self._roaming.asks(outlet, client_id, clean_start, username)
+    def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
+        return self._roaming.asks(connection, client_id, clean_start, username)
 
-    def gave_up(self, outlet: Outlet, client_id: str) -> None:
-        self._roaming.gave_up(outlet, client_id)
+    def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
+        self._roaming.gave_up(connection, client_id)
 
     def connected(self, session: Session, resumed: bool) -> None:
         self._roaming.entered(session)
@@ -193,14 +193,14 @@ class Host(Federation):
 
     # --- what peers send ------------------------------------------------------------------------------------------
 
-    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+    def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
         old = self.heard.get(peer)
-        if old is not None and old is not outlet:
+        if old is not None and old is not connection:
             old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
-        self.heard[peer] = outlet
+        self.heard[peer] = connection
 
-    def link_lost(self, peer: str, outlet: Outlet) -> None:
-        if self.heard.get(peer) is outlet:
+    def link_lost(self, peer: str, connection: NetworkConnection) -> None:
+        if self.heard.get(peer) is connection:
             del self.heard[peer]
 
     def journal_told(self, peer: str, journal: str) -> None:

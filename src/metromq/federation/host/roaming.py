@@ -21,7 +21,7 @@ from metromq.protocol.session.backlog import Entry
 from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.packing import Packer, Unpacker
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
@@ -38,7 +38,7 @@ LAST, OWNED = 1, 2  # flags of a piece: the transfer ends with it; it says whose
 class _Held:
     """A client that waits to be let in, and since when."""
 
-    outlet: Outlet
+    outlet: NetworkConnection
     time_us: int
     username: str
 
@@ -67,11 +67,13 @@ class Roaming:
         self._run = run  # carries out what the node wants
         self._report = report
         self._held: dict[str, _Held] = {}
-        self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal
+        self._entering: dict[
+            str, NetworkConnection
+        ] = {}  # clients that were let in; they may still have to wait for the journal
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+    def asks(self, outlet: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
         time_us = self._hub.clock.wall_us
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
@@ -118,10 +120,10 @@ class Roaming:
     def _let_in(self, client_id: str) -> None:
         outlet = self._entering[client_id] = self._held.pop(client_id).outlet
         outlet.proceed()
-        if outlet.closing:
+        if outlet.output.closing:
             self.gave_up(outlet, client_id)
 
-    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+    def gave_up(self, outlet: NetworkConnection, client_id: str) -> None:
         """It was let in and did not come: the city must not believe that its session is here."""
         if self._entering.get(client_id) is not outlet:
             return
@@ -214,7 +216,7 @@ class Roaming:
             return
         session.will = None
         session.will_at = 0.0
-        outlet = session.outlet
+        outlet = session.connection
         if outlet is not None:
             outlet.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
             self._hub.sessions.detach(session, True)
@@ -232,13 +234,13 @@ class Roaming:
         """Another user has the client identifier: the session ends with all that waits for it."""
         hub = self._hub
         self._report("warning", "a session ends, another user has its client identifier", client=session.client_id)
-        if session.outlet is not None:
-            session.outlet.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
+        if session.connection is not None:
+            session.connection.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
             hub.sessions.detach(session, False)
         hub.sessions.close(session)
 
     def _bury(self, session: Session, broker: str) -> None:
-        if session.closed or session.outlet is not None or self._node.directory.has(session.client_id):
+        if session.closed or session.connection is not None or self._node.directory.has(session.client_id):
             return  # it is at home here again
         self._export(session, broker, True)
         self._hub.sessions.close(session)

@@ -15,7 +15,7 @@ from metromq.lab.sim.network import Network, StreamEnd, StreamListener
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.outlet import Flusher
+from metromq.protocol.session.output import Flusher
 from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.settings import Settings
 
@@ -117,10 +117,10 @@ class SimBroker:
         if hub is None:
             return
         while hub.dirty:
-            outlet = hub.dirty.pop(0)
-            outlet.marked = False
-            if outlet.owner is not None:
-                outlet.owner.flush()
+            output = hub.dirty.pop(0)
+            output.marked = False
+            if output.owner is not None:
+                output.owner.flush()
         if hub.commits.position > hub.commits.committed_position and not self._committing:
             self._committing = True
             life = self.disk.lives
@@ -222,7 +222,7 @@ class _Served(Flusher):
         self._broker = broker
         self._end = end
         self._connection = connection
-        connection.owner = self
+        connection.output.owner = self
 
     def received(self, data: bytes) -> None:
         self._broker.run(lambda: self._connection.receive(data))
@@ -231,16 +231,16 @@ class _Served(Flusher):
         self._broker.run(self._connection.lost)
 
     def flush(self) -> None:
-        connection = self._connection
-        data = connection.take()
-        connection.sent(0)
+        output = self._connection.output
+        data = output.take()
+        output.sent(0)
         if data:
             self._end.write(data)
-        if connection.closing:
+        if output.closing:
             self._end.abort()
-            connection.lost()
-        elif connection.hungry:
-            connection.drained()
+            self._connection.lost()
+        elif output.hungry:
+            self._connection.drained()
 
 
 class _SimAccess(Access):

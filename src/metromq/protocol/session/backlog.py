@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.output import LinkOutput
 
 ENTRY_BYTES: Final = 200  # what an entry costs beside its payload, for the byte limits
 
@@ -170,12 +170,12 @@ class Backlog:
 
 @final
 class LinkBacklog(Backlog):
-    """What a peer broker must still get; its sending end, while the link is up, is the outlet."""
+    """What a peer broker must still get; the output is there while the link is up."""
 
     def __init__(self, number: int, peer: str) -> None:
         super().__init__(number)
         self.peer = peer
-        self.outlet: Outlet | None = None
+        self.output: LinkOutput | None = None
 
 
 def packet_id_of(sequence: int) -> int:

@@ -4,7 +4,7 @@ from typing import final
 
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.counters import BrokerCounters
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
 
@@ -14,7 +14,7 @@ class Connections:
     """Every connection from its first byte to its end, whether its client is let in or not."""
 
     def __init__(self, settings: Settings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts) -> None:
-        self.open: dict[Outlet, None] = {}  # Connection objects, typed by what the hub needs of them
+        self.open: dict[NetworkConnection, None] = {}
         self._settings = settings
         self._clock = clock
         self._counters = counters

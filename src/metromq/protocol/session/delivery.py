@@ -9,7 +9,7 @@ from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.output import ClientOutput, Output
 from metromq.protocol.session.routes import RouteTable, RouteTarget
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.topic_counts import TopicCounts
@@ -43,14 +43,14 @@ class Delivery:
     def __init__(
         self, clock: Clock, backlogs: Backlogs, routes: RouteTable, counters: BrokerCounters, topic_counts: TopicCounts
     ) -> None:
-        self.slow: Outlet | None = None  # the last receiver found lagging; who published to it slows down
+        self.slow: Output | None = None  # the last receiver found lagging; who published to it slows down
         self._clock = clock
         self._backlogs = backlogs
         self._routes = routes
         self._counters = counters
         self._topic_counts = topic_counts
 
-    def take_slow(self) -> Outlet | None:
+    def take_slow(self) -> Output | None:
         """The receiver that was found lagging since the last time, if there was one."""
         slow = self.slow
         if slow is not None:
@@ -61,19 +61,19 @@ class Delivery:
 
     def send0(self, target: RouteTarget, message: Message) -> None:
         """QoS 0 goes at once or not at all."""
-        outlet = target.session.outlet
-        if outlet is None:
+        output = target.session.output
+        if output is None:
             return
-        if not outlet.room():
-            outlet.dropped += 1
+        if not output.room():
+            output.dropped += 1
             self._counters.dropped += 1
             return
         retain = message.retain and target.retain_as_published  # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-        data = self.packet(outlet, message, 0, retain, False, 0, target.identifiers)
+        data = self.packet(output, message, 0, retain, False, 0, target.identifiers)
         if data is not None:
-            outlet.write(data)
-            if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                self.slow = outlet
+            output.write(data)
+            if output.waiting_bytes > output.soft_limit_bytes:
+                self.slow = output
 
     # --- QoS 1 and 2 ----------------------------------------------------------------------------------------------
 
@@ -102,30 +102,30 @@ class Delivery:
 
     def deliver_now(self, session: Session, message: Message, head: bytes) -> None:
         """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
-        outlet = session.outlet
+        output = session.output
         backlog = session.backlog
         inflight = backlog.inflight
         if (
-            outlet is not None
+            output is not None
             and len(inflight) < session.window
             and not backlog.behind()
-            and not outlet.closing
-            and outlet.waiting_bytes <= outlet.soft_limit_bytes
+            and not output.closing
+            and output.waiting_bytes <= output.soft_limit_bytes
             and session.moving is None
             and packet_id_of(backlog.sequence + 1) not in inflight
         ):
             entry = Entry(-1, 1, (), backlog.next_packet_id(), message)
             packet_id = entry.packet_id
             size = len(head) + 2 + len(message.payload)
-            as_it_came = bool(head) and outlet.version != MQTT5 and not self._topic_counts.recording
-            if as_it_came and size <= outlet.max_packet_bytes:
+            as_it_came = bool(head) and output.version != MQTT5 and not self._topic_counts.recording
+            if as_it_came and size <= output.max_packet_bytes:
                 entry.state = SENT
                 entry.dup = True
                 self._counters.messages_sent += 1
                 self._counters.publish_bytes_sent += len(message.payload)
-                outlet.write(b"".join([head, BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], message.payload]))
+                output.write(b"".join([head, BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], message.payload]))
                 inflight[packet_id] = entry
-            elif self._send(outlet, message, entry):
+            elif self._send(output, message, entry):
                 inflight[packet_id] = entry
         elif self.accepts(session, message):
             self._backlogs.enqueue(backlog, message, 1, ())
@@ -133,26 +133,26 @@ class Delivery:
 
     def pump(self, session: Session) -> None:
         """Sends what the client's window [MQTT-3.3.4-9] and the network have room for, in order [MQTT-4.6.0-6]."""
-        outlet = session.outlet
-        if outlet is None:
+        output = session.output
+        if output is None:
             return
         backlog = session.backlog
         inflight = backlog.inflight
         backlogs = self._backlogs
-        while len(inflight) < session.window and not outlet.closing:
+        while len(inflight) < session.window and not output.closing:
             entry = backlogs.next_entry(backlog)
             if entry is None or entry.packet_id in inflight or entry.state == HELD:
                 return
-            if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                outlet.hungry = True
+            if output.waiting_bytes > output.soft_limit_bytes:
+                output.hungry = True
                 return
             message = backlogs.pop(backlog)
             if session.suspect and self._closed_to(session, entry, message):
                 continue
             if entry.state == RELEASED:
                 inflight[entry.packet_id] = entry
-                outlet.write(encode_ack(PUBREL, entry.packet_id, 0, outlet.version))
-            elif self._send(outlet, message, entry):
+                output.write(encode_ack(PUBREL, entry.packet_id, 0, output.version))
+            elif self._send(output, message, entry):
                 inflight[entry.packet_id] = entry
             else:  # expired or too large: done with, after a restart too
                 backlogs.note(records.ACKNOWLEDGED, backlog, entry.packet_id)
@@ -186,21 +186,21 @@ class Delivery:
 
     # --- the bytes ------------------------------------------------------------------------------------------------
 
-    def _send(self, outlet: Outlet, message: Message, entry: Entry) -> bool:
+    def _send(self, output: ClientOutput, message: Message, entry: Entry) -> bool:
         retain = bool(entry.flags & 4)
-        data = self.packet(outlet, message, entry.flags & 3, retain, entry.dup, entry.packet_id, entry.identifiers)
+        data = self.packet(output, message, entry.flags & 3, retain, entry.dup, entry.packet_id, entry.identifiers)
         if data is None:
             return False
         if self._topic_counts.recording and not entry.dup:
             self._topic_counts.waited(self._clock.wall_us - message.time_us)
         entry.state = SENT
         entry.dup = True
-        outlet.write(data)
+        output.write(data)
         return True
 
     def packet(
         self,
-        outlet: Outlet,
+        output: ClientOutput,
         message: Message,
         qos: int,
         retain: bool,
@@ -219,10 +219,10 @@ class Delivery:
                 counters.dropped += 1
                 return None
             expiry_s = max(0, (left_us + 999_999) // 1_000_000)  # [MQTT-3.3.2-6]
-        if outlet.version == MQTT5:
+        if output.version == MQTT5:
             alias = 0
-            if outlet.alias_maximum:
-                alias = outlet.alias(message.topic)
+            if output.alias_maximum:
+                alias = output.alias(message.topic)
                 if alias < 0:
                     alias, topic = -alias, b""
             data = encode_publish(
@@ -239,9 +239,9 @@ class Delivery:
                 identifiers,
             )
         else:
-            data = encode_publish(outlet.version, topic, message.payload, qos, retain, dup, packet_id)
-        if len(data) > outlet.max_packet_bytes:  # [MQTT-3.1.2-24], [MQTT-3.1.2-25]
-            outlet.forget_alias(message.topic)
+            data = encode_publish(output.version, topic, message.payload, qos, retain, dup, packet_id)
+        if len(data) > output.max_packet_bytes:  # [MQTT-3.1.2-24], [MQTT-3.1.2-25]
+            output.forget_alias(message.topic)
             counters.dropped += 1
             return None
         counters.messages_sent += 1
@@ -273,7 +273,7 @@ class Delivery:
         """Sends PUBREL, now or, when the client has gone and come back meanwhile, in its turn [MQTT-4.3.3-1]."""
         backlog = session.backlog
         entry = backlog.inflight.get(packet_id)
-        outlet = session.outlet
+        output = session.output
         if entry is None:
             for entry in backlog.queue:
                 if entry.packet_id == packet_id and entry.state == HELD:
@@ -282,5 +282,5 @@ class Delivery:
             self.pump(session)
         elif entry.state >= RELEASED:
             entry.state = RELEASED
-            if outlet is not None:
-                outlet.write(encode_ack(PUBREL, packet_id, 0, outlet.version))
+            if output is not None:
+                output.write(encode_ack(PUBREL, packet_id, 0, output.version))

@@ -13,7 +13,7 @@ from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
 from metromq.protocol.session.links import Links
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.output import Output
 from metromq.protocol.session.publishing import Publishing
 from metromq.protocol.session.retained import Retained
 from metromq.protocol.session.routes import RouteTable
@@ -51,7 +51,7 @@ class Hub:
             name, settings, clock, commits, backlogs, delivery, publishing, subscriptions, city, counters
         )
         self.connections = Connections(settings, clock, counters, counts)
-        self.dirty: list[Outlet] = []  # outlets that have something to write
+        self.dirty: list[Output] = []  # outputs that have something to write
 
     def at(self, now: float, wall_us: int) -> None:
         clock = self.clock

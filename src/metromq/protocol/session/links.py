@@ -35,15 +35,15 @@ class Links:
 
     def pump(self, backlog: LinkBacklog) -> None:
         """Hands over what the link has room for, in order."""
-        outlet = backlog.outlet
-        if outlet is None:
+        output = backlog.output
+        if output is None:
             return
         backlogs = self._backlogs
-        while len(backlog.inflight) < MAX_INFLIGHT and not outlet.closing:
+        while len(backlog.inflight) < MAX_INFLIGHT and not output.closing:
             entry = backlogs.next_entry(backlog)
-            if entry is None or entry.packet_id in backlog.inflight or outlet.waiting_bytes > outlet.soft_limit_bytes:
+            if entry is None or entry.packet_id in backlog.inflight or output.waiting_bytes > output.soft_limit_bytes:
                 return
-            if outlet.carry(backlogs.pop(backlog), entry.note):
+            if output.carry(backlogs.pop(backlog), entry.note):
                 entry.state = SENT
                 backlog.inflight[entry.packet_id] = entry
             else:

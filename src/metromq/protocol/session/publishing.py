@@ -157,9 +157,9 @@ class Publishing:
         peers = 0
         if self._city.joined:
             for copy in self._city.federation.copies(message):
-                outlet = copy.backlog.outlet
-                if outlet is not None:
-                    outlet.forward(message, copy.note)
+                output = copy.backlog.output
+                if output is not None:
+                    output.forward(message, copy.note)
                     peers += 1
         if self._topic_counts.recording:
             self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload))
@@ -197,27 +197,27 @@ class Publishing:
         other = b""
         sent = 0
         for target in route.targets:
-            outlet = target.session.outlet
-            if outlet is None:
+            output = target.session.output
+            if output is None:
                 continue
-            if (outlet.version == MQTT5) == newer:
+            if (output.version == MQTT5) == newer:
                 data = run
             else:
                 if not other:
                     other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
                 data = other
             if (
-                outlet.stalled
-                or outlet.waiting_bytes >= outlet.hard_limit_bytes
-                or len(data) > outlet.max_packet_bytes * count  # [MQTT-3.1.2-25]
+                output.stalled
+                or output.waiting_bytes >= output.hard_limit_bytes
+                or len(data) > output.max_packet_bytes * count  # [MQTT-3.1.2-25]
             ):
-                outlet.room()
-                outlet.dropped += count
+                output.room()
+                output.dropped += count
                 counters.dropped += count
                 continue
-            outlet.write(data)
-            if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                self._delivery.slow = outlet
+            output.write(data)
+            if output.waiting_bytes > output.soft_limit_bytes:
+                self._delivery.slow = output
             sent += count
         counters.messages_sent += sent
         counters.publish_bytes_sent += sent * (payload_bytes // count)
@@ -231,12 +231,12 @@ class Publishing:
     def _spread_to_peers(self, copies: list[LinkCopy], run: bytes, count: int, newer: bool, origin: str) -> int:
         peers = 0
         for copy in copies:
-            outlet = copy.backlog.outlet
-            if outlet is not None:
-                outlet.forward_run(run, count, newer, origin, copy.note)
+            output = copy.backlog.output
+            if output is not None:
+                output.forward_run(run, count, newer, origin, copy.note)
                 peers += 1
-                if outlet.waiting_bytes > outlet.soft_limit_bytes:
-                    self._delivery.slow = outlet
+                if output.waiting_bytes > output.soft_limit_bytes:
+                    self._delivery.slow = output
         return peers
 
     # --- QoS 1 and 2 ----------------------------------------------------------------------------------------------

@@ -85,11 +85,11 @@ class Retained:
     def send(self, session: Session, message: Message, qos: int, identifiers: tuple[int, ...]) -> None:
         """One stored message for one session, with RETAIN set [MQTT-3.3.1-8]; QoS 1 and 2 wait for `pump`."""
         if qos == 0:
-            outlet = session.outlet
-            if outlet is not None and outlet.room():
-                data = self._delivery.packet(outlet, message, 0, True, False, 0, identifiers)
+            output = session.output
+            if output is not None and output.room():
+                data = self._delivery.packet(output, message, 0, True, False, 0, identifiers)
                 if data is not None:
-                    outlet.write(data)
+                    output.write(data)
         elif self._delivery.accepts(session, message):
             flags = qos | 4
             again = self._again(session, message, flags, identifiers)

@@ -77,10 +77,10 @@ class ShareGroup:
             session = grant.session
             if check is not None and not check.may_read(session, topic):
                 continue
-            outlet = session.outlet
-            if outlet is None or outlet.closing:
+            output = session.output
+            if output is None or output.closing:
                 rank = 2
-            elif session.backlog.behind() or outlet.stalled:
+            elif session.backlog.behind() or output.stalled:
                 rank = 1
             else:
                 rank = 0

@@ -3,7 +3,8 @@
 from typing import Final, final
 
 from metromq.protocol.session.backlog import Backlog
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.wire.packets import Will
 
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
@@ -39,13 +40,14 @@ class Grant:
 
 @final
 class Session:
-    """State that outlives a connection [MQTT-4.1.0-1]."""
+    """State that outlives a connection [MQTT-4.1.0-1]: more of it than other classes have, as the standard lists it."""
 
     def __init__(self, number: int, client_id: str) -> None:
         self.client_id = client_id
         self.username = ""  # the user whose session it is; empty: of clients without one
         self.opened_us = 0  # when that user opened it; 0: before this was recorded
-        self.outlet: Outlet | None = None  # the connection, while there is one
+        self.connection: NetworkConnection | None = None  # while there is one
+        self.output: ClientOutput | None = None  # its output: what is sent to many passes here only
         self.backlog = Backlog(number)
         self.window = 65535  # how many messages the client takes at once
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
@@ -54,7 +56,7 @@ class Session:
         self.grants: dict[str, Grant] = {}
         self.expiry_s = 0
         self.closed = False
-        self.detached_at = 0.0  # monotonic; meaningful while outlet is None
+        self.detached_at = 0.0  # monotonic; meaningful while connection is None
         self.detached_wall_us = 0
         self.will: Will | None = None
         self.will_at = 0.0  # monotonic moment at which a delayed will is published; 0: none is waiting

@@ -7,11 +7,11 @@ from metromq.protocol.session.backlog import RELEASED
 from metromq.protocol.session.backlogs import Backlogs
 from metromq.protocol.session.city import CityPlace
 from metromq.protocol.session.clock import Clock
-from metromq.protocol.session.commits import Commits
+from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery, SentWhenStored
 from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.packing import Packer
 from metromq.protocol.session.publishing import Publishing
 from metromq.protocol.session.records import Target
@@ -20,6 +20,22 @@ from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.subscriptions import Subscriptions
 from metromq.protocol.wire.packets import Will
 from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
+
+
+@final
+class _ProceedLater(Waiter):
+    """CONNACK of a clean start that leaves when a crash can no longer bring back the old session."""
+
+    def __init__(self, sessions: "Sessions", connection: NetworkConnection, client_id: str) -> None:
+        self.sessions = sessions
+        self.connection = connection
+        self.client_id = client_id
+
+    def committed(self) -> None:
+        self.sessions.erased(self.connection, self.client_id)
+
+    def failed(self) -> None:
+        self.sessions.erased(self.connection, self.client_id)
 
 
 @final
@@ -42,7 +58,7 @@ class Sessions:
         self.by_client_id: dict[str, Session] = {}
         self.detached: dict[str, Session] = {}
         # Clean starts that wait until the journal has no old session, and their users.
-        self.erasing: dict[str, tuple[Outlet, str]] = {}
+        self.erasing: dict[str, tuple[NetworkConnection, str]] = {}
         self._name = name
         self._assigned = 0  # client identifiers, so far
         self._settings = settings
@@ -68,13 +84,13 @@ class Sessions:
         if session is not None:
             return session.username != username
         waiting = self.erasing.get(client_id)
-        return waiting is not None and not waiting[0].closing and waiting[1] != username
+        return waiting is not None and not waiting[0].output.closing and waiting[1] != username
 
     # --- the beginning --------------------------------------------------------------------------------------------
 
     def attach(
         self,
-        outlet: Outlet,
+        connection: NetworkConnection,
         client_id: str,
         username: str,
         clean_start: bool,
@@ -84,8 +100,8 @@ class Sessions:
     ) -> tuple[Session, bool]:
         """A client has been accepted; returns its session and whether it was there before [MQTT-3.1.2-4..6]."""
         session = self.by_client_id.get(client_id)
-        if session is not None and session.outlet is not None:
-            self._take_over(session, session.outlet)
+        if session is not None and session.connection is not None:
+            self._take_over(session, session.connection)
             session = self.by_client_id.get(client_id)
         if session is not None and clean_start:
             self.close(session)
@@ -95,7 +111,8 @@ class Sessions:
             session = self._new(client_id)
             session.opened_us = self._clock.wall_us
         self.detached.pop(client_id, None)
-        session.outlet = outlet
+        session.connection = connection
+        session.output = connection.output
         session.username = username
         session.will = will
         session.will_at = 0.0  # [MQTT-3.1.3-9]
@@ -105,19 +122,37 @@ class Sessions:
         self._city.federation.connected(session, present)
         return session, present
 
-    def _take_over(self, session: Session, outlet: Outlet) -> None:
-        outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+    def _take_over(self, session: Session, connection: NetworkConnection) -> None:
+        connection.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
         self.detach(session, False)
 
-    def discard(self, client_id: str) -> bool:
+    def _discard(self, client_id: str) -> bool:
         """Ends a recorded session for a clean start [MQTT-3.1.2-4]; True: CONNACK must wait until the journal knows."""
         session = self.by_client_id.get(client_id)
         if session is None or not session.backlog.durable:
             return False
-        if session.outlet is not None:
-            self._take_over(session, session.outlet)
+        if session.connection is not None:
+            self._take_over(session, session.connection)
         self.close(session)
         return True
+
+    def must_wait(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
+        """Whether an old session must first leave the journal; a newer CONNECT takes the place of one that waits."""
+        earlier = self.erasing.get(client_id)
+        if earlier is not None:
+            earlier[0].terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        elif not (clean_start and self._discard(client_id)):
+            return False
+        self.erasing[client_id] = (connection, username)
+        self._commits.when_committed(_ProceedLater(self, connection, client_id))
+        return True
+
+    def erased(self, connection: NetworkConnection, client_id: str) -> None:
+        """The journal has no old session any more: who waited for that goes on."""
+        waiting = self.erasing.get(client_id)
+        if waiting is not None and waiting[0] is connection:
+            del self.erasing[client_id]
+            connection.proceed()
 
     def assign_client_id(self) -> str:
         """A client identifier that no session has [MQTT-3.1.3-6]."""
@@ -186,7 +221,8 @@ class Sessions:
 
     def detach(self, session: Session, clean: bool) -> None:
         """The connection has ended; `clean`: with a DISCONNECT that removes the will [MQTT-3.14.4-3]."""
-        session.outlet = None
+        session.connection = None
+        session.output = None
         self._counters.disconnects += 1
         if clean:
             session.will = None
@@ -208,7 +244,7 @@ class Sessions:
         """The session ends: a waiting will is published [MQTT-3.1.2-8], then all its state is gone."""
         if session.closed:
             return
-        if session.will is not None and session.outlet is None:
+        if session.will is not None and session.connection is None:
             self._publish_will(session)
         session.closed = True
         for full_filter in list(session.grants):

@@ -77,7 +77,7 @@ def copy_of(session: Session) -> Session:
     copy = Session(session.backlog.number, session.client_id)
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us = session.opened_us
-    copy.outlet = session.outlet
+    copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
     if session.incoming:
@@ -112,7 +112,7 @@ def _copy_of_entry(entry: Entry) -> Entry:
 def pack_state(session: Session) -> bytes:
     """A whole session for a snapshot."""
     packer = Packer().u32(session.backlog.number).text(session.client_id).blob(pack_session(session))
-    packer.u8(1 if session.outlet is not None else 0).u64(session.detached_wall_us)
+    packer.u8(1 if session.connection is not None else 0).u64(session.detached_wall_us)
     packer.u32(len(session.grants))
     for grant in session.grants.values():
         packer.blob(pack_grant(grant))
