@@ -235,7 +235,7 @@ def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
     assert stalled.payloads() == [b"9999"]  # no longer stalled
 
 
-def test_queued_messages_go_on_when_the_outlet_has_drained_without_an_acknowledgement() -> None:
+def test_queued_messages_go_on_when_the_output_has_drained_without_an_acknowledgement() -> None:
     """A burst of QoS 0 must not leave a QoS 1 message behind for ever."""
     world = World(Settings(max_outgoing_bytes=4_000))
     client = world.connect("s")

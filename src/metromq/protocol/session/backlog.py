@@ -40,12 +40,16 @@ class Entry:
         self.dup = False  # it may have been sent before
 
 
+_NOTHING: Final[list[Entry]] = []
+
+
 @final
 class EntryQueue:
-    """First in, first out. A deque costs 600 bytes even when it is empty, and most receivers wait for nothing."""
+    """First in, first out. A deque costs 600 bytes even when it is empty, and most receivers never wait for anything:
+    until something comes they share one empty list."""
 
     def __init__(self) -> None:
-        self._items: list[Entry] = []
+        self._items = _NOTHING
         self._head = 0  # items before it are gone
 
     def __len__(self) -> int:
@@ -58,12 +62,17 @@ class EntryQueue:
         return self._items[self._head]
 
     def append(self, entry: Entry) -> None:
-        self._items.append(entry)
+        if self._items is _NOTHING:
+            self._items = [entry]
+        else:
+            self._items.append(entry)
 
     def appendleft(self, entry: Entry) -> None:
         if self._head:
             self._head -= 1
             self._items[self._head] = entry
+        elif self._items is _NOTHING:
+            self._items = [entry]
         else:
             self._items.insert(0, entry)
 

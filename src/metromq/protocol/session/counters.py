@@ -14,7 +14,7 @@ class BrokerCounters:
         self.packets_sent = 0
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
-        self.dropped = 0  # messages not delivered: outlet or queue full, too large, expired
+        self.dropped = 0  # messages not delivered: output or queue full, too large, expired
         self.expired = 0
         self.refused = 0  # messages not accepted: no permission, disk full
         self.connects = 0

@@ -14,7 +14,7 @@ from metromq.protocol.session.links import Links
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.retained import Retained
-from metromq.protocol.session.routes import Route, RouteTable, RouteTarget, target_of
+from metromq.protocol.session.routes import Route, RouteTable, RouteTarget, ShareGroup, target_of
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
@@ -151,9 +151,10 @@ class Publishing:
             if chosen is not None:
                 self._delivery.send0(chosen, message)
                 count += 1
-        for target in self._picked(route, message):
-            self._delivery.send0(target, message)
-            count += 1
+        if route.groups:
+            for target in self._picked(route.groups, message):
+                self._delivery.send0(target, message)
+                count += 1
         peers = 0
         if self._city.joined:
             for copy in self._city.federation.copies(message):
@@ -165,10 +166,10 @@ class Publishing:
             self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload))
         return count + peers
 
-    def _picked(self, route: Route, message: Message) -> list[RouteTarget]:
+    def _picked(self, groups: list[ShareGroup], message: Message) -> list[RouteTarget]:
         """One member of each share group that this broker serves with the message."""
         picked: list[RouteTarget] = []
-        for group in route.groups:
+        for group in groups:
             if self._city.federation.picks_share(group.name, group.filter, message):
                 grant = group.pick(message.topic, self._routes.read_check)
                 if grant is not None:
@@ -252,7 +253,8 @@ class Publishing:
                     receivers.append(rest)
             else:
                 receivers.append(target)
-        receivers += self._picked(route, message)
+        if route.groups:
+            receivers += self._picked(route.groups, message)
         queued: list[RouteTarget] = []
         for target in receivers:
             self._send_or_queue(target, message, queued)
