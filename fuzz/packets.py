@@ -99,8 +99,8 @@ class Client:
         self.wildness = 1.0  # how many of its packets are mutated
 
     def received(self) -> list[Packet]:
-        data = self.connection.take()
-        self.connection.sent(0)
+        data = self.connection.output.take()
+        self.connection.output.sent(0)
         found: list[Packet] = []
         self.framer.feed(data)
         try:
@@ -181,18 +181,18 @@ class World:
     def settle(self) -> None:
         """What the shell does at the end of a turn."""
         if self.log is not None:
-            self.hub.committed(self.hub.position)
-        for outlet in self.hub.dirty:
-            outlet.marked = False
+            self.hub.commits.committed(self.hub.commits.position)
+        for output in self.hub.dirty:
+            output.marked = False
         self.hub.dirty.clear()
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.hub.at(self.now, 10**15 + int(self.now * 1e6))
-        for connection in list(self.hub.connections):
+        for connection in list(self.hub.connections.open):
             if connection not in (self.witness.publisher.connection, *(s.connection for s in self.witness.subscribers)):
                 connection.check()
-        self.hub.tick()
+        self.hub.sessions.tick()
         self.settle()
 
     def attacker(self) -> Client:
@@ -219,10 +219,11 @@ class World:
 
     def clean_up(self) -> None:
         for client in list(self.attackers):
-            client.version = client.connection.version if client.connection.version in VERSIONS else client.version
+            output = client.connection.output
+            client.version = output.version if output.version in VERSIONS else client.version
             for packet in client.received():
                 self.outcomes[type(packet).__name__] += 1
-            if client.connection.closing:
+            if output.closing:
                 self.attackers.remove(client)
                 client.connection.lost()
                 self.settle()

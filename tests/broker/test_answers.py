@@ -121,13 +121,13 @@ def test_one_client_waits_and_another_is_served() -> None:
                 await quick.subscribe("t", 0)
                 quick.send(Publish("t", b"mine"))
                 assert [one.payload for one in await quick.messages(1)] == [b"mine"]
-                assert list(broker.hub.sessions) == ["quick"]
+                assert list(broker.hub.sessions.by_client_id) == ["quick"]
                 gate.open.set()
                 assert (await slow.expect(Connack)).reason_code == 0
                 await slow.expect(Suback)
                 assert [one.payload for one in await slow.messages(1)] == [b"early"]
                 assert [one.payload for one in await quick.messages(1)] == [b"early"]
-            assert broker.hub.sessions["slow"].username == "ann"
+            assert broker.hub.sessions.by_client_id["slow"].username == "ann"
             slow.send(Pingreq())
             await slow.expect(Pingresp)
             assert not broker.access.answers.awaited
@@ -145,7 +145,7 @@ def test_a_late_no() -> None:
             connack = await slow.expect(Connack)
             assert (connack.reason_code, connack.properties.reason_string) == (reasons.BANNED, "not you")
             assert await slow.next() is None
-            assert not broker.hub.sessions
+            assert not broker.hub.sessions.by_client_id
 
     play(story())
 
@@ -235,7 +235,7 @@ def test_an_authenticator_that_fails(
                 async with _dialled(broker.port, Connect("c", version), version=version) as client:
                     assert (await client.expect(Connack)).reason_code == reasons.SERVER_UNAVAILABLE
                     assert await client.next() is None
-            assert not broker.hub.sessions
+            assert not broker.hub.sessions.by_client_id
             assert not broker.access.answers.awaited
 
     play(story())
@@ -272,7 +272,7 @@ def test_an_answer_that_takes_too_long(errors: list[tuple[str, dict[str, object]
             assert (await slow.expect(Connack)).reason_code == reasons.SERVER_UNAVAILABLE
             assert await slow.next() is None
             await gate.cancelled.wait()
-            assert not broker.hub.sessions
+            assert not broker.hub.sessions.by_client_id
 
     play(story())
     assert errors == [("the authenticator did not answer in time", {"client": "slow"})]
@@ -294,10 +294,10 @@ def test_a_client_that_leaves_while_it_waits(kind: Kind, errors: list[tuple[str,
                 with suppress(asyncio.CancelledError):
                     await entering
             await gate.cancelled.wait()
-            while broker.hub.connections or broker.access.answers.awaited:
+            while broker.hub.connections.open or broker.access.answers.awaited:
                 await asyncio.sleep(0.01)
-            assert not broker.hub.sessions
-            assert not broker.hub.retained
+            assert not broker.hub.sessions.by_client_id
+            assert not broker.hub.retained.messages
 
     play(story())
     assert not errors
@@ -342,7 +342,7 @@ def test_an_authenticator_that_does_not_let_go() -> None:
             go_on.set()
             while broker.access.answers.awaited:
                 await asyncio.sleep(0.01)
-            assert not broker.hub.sessions
+            assert not broker.hub.sessions.by_client_id
 
     play(story())
 
@@ -357,7 +357,7 @@ def test_a_password_file_of_a_newer_mosquitto(tmp_path: Path) -> None:
         async with Broker(config) as broker:
             async with Client("127.0.0.1", broker.port, username="ann", password="secret") as client:
                 await client.publish("t", b"x", qos=1)
-                assert {session.username for session in broker.hub.sessions.values()} == {"ann"}
+                assert {session.username for session in broker.hub.sessions.by_client_id.values()} == {"ann"}
             for username in ("ann", "nobody"):
                 with pytest.raises(ConnectRefused) as refused:
                     async with Client("127.0.0.1", broker.port, username=username, password="wrong"):

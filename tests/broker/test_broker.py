@@ -70,12 +70,12 @@ def test_a_reader_that_stalls_costs_a_bounded_amount(tmp_path: Path, durability:
                 for message in await other.messages(20):
                     assert message.payload.startswith(b"%d" % number)
                 most_held = max(most_held, broker.turns.held_bytes)
-            outlet = broker.hub.sessions["stalled"].outlet
-            assert outlet is not None
-            assert outlet.dropped > 1000
-            assert broker.hub.counters.dropped == outlet.dropped
+            output = broker.hub.sessions.by_client_id["stalled"].output
+            assert output is not None
+            assert output.dropped > 1000
+            assert broker.hub.counters.dropped == output.dropped
             assert most_held < 400_000  # the limit and what one turn adds
-            assert outlet.waiting_bytes < 400_000
+            assert output.waiting_bytes < 400_000
 
     play(story())
 
@@ -90,9 +90,9 @@ def test_qos_1_waits_in_the_journal_for_a_reader_that_stalls(tmp_path: Path) -> 
             ):
                 await stalled.subscribe("t", 1)
                 await _publish_all(publisher, range(1, 1501))
-                session = broker.hub.sessions["stalled"]
-                assert session.waiting() > 1000
-                assert session.queued_bytes < 2_000_000
+                session = broker.hub.sessions.by_client_id["stalled"]
+                assert session.backlog.waiting() > 1000
+                assert session.backlog.queued_bytes < 2_000_000
                 got = []
                 for _ in range(1500):
                     message = await stalled.expect(Publish)
@@ -290,7 +290,7 @@ def test_stopping_does_not_wait_for_ever_for_a_reader_that_stalls(tmp_path: Path
             await stalled.subscribe("t", 0)
             publisher.send(*[Publish("t", b"x" * 1000) for _ in range(5000)])
             await _until(lambda: broker.hub.counters.messages_received == 5000)
-        assert not broker.hub.connections
+        assert not broker.hub.connections.open
 
     play(story())
 

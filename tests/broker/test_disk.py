@@ -169,8 +169,8 @@ def test_messages_that_are_lost_before_a_snapshot_are_skipped_by_their_receiver(
                 found += await payloads(client, 1)
             assert [body for body in bodies if body in found] == found
             assert len(found) < count
-            waiting = broker.hub.sessions["keeper"]
-            assert (waiting.spilled, len(waiting.queue)) == (0, 0)
+            waiting = broker.hub.sessions.by_client_id["keeper"]
+            assert (waiting.backlog.spilled, len(waiting.backlog.queue)) == (0, 0)
 
     run(partial(fill, tmp_path, bodies))
     for damaged in sorted((tmp_path / "journal").glob("*.seg"))[1:-2:5]:

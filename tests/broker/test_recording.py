@@ -21,9 +21,9 @@ def hub() -> Hub:
 def publish(hub: Hub, second: float, topic: str, payload: bytes = b"1234") -> None:
     hub.at(second, int(second * SECOND_US))
     message = Message(topic, payload, 0)
-    message.time_us = hub.wall_us
+    message.time_us = hub.clock.wall_us
     message.publisher = "p"
-    hub.publish(message, None)
+    hub.publishing.publish(message, None)
 
 
 def test_a_message_counts_in_the_window_of_its_time(hub: Hub) -> None:

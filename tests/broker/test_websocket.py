@@ -100,10 +100,10 @@ def test_a_reader_that_stalls_and_the_end(tmp_path: Path) -> None:
                     await other.send(batch)
                 await other.send(encode(Pingreq(), MQTT5))
                 assert await other.recv() == b"\xd0\x00"
-                outlet = broker.hub.sessions["stalled"].outlet
-                assert outlet is not None
-                assert outlet.dropped > 100
-                assert outlet.waiting_bytes < 500_000
+                output = broker.hub.sessions.by_client_id["stalled"].output
+                assert output is not None
+                assert output.dropped > 100
+                assert output.waiting_bytes < 500_000
                 stopping = asyncio.create_task(broker.stop())
                 goodbye = await other.recv()
                 assert isinstance(goodbye, bytes)

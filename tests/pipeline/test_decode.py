@@ -48,8 +48,8 @@ MESSAGES = st.builds(
     origin=st.sampled_from(["", "b2", "bröker", "b" * 255]),
     origin_offset=st.integers(-1, 2**62),
 )
-RECORDS = st.tuples(MESSAGES, TARGETS, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1))
-Record = tuple[Message, list[Target], int, int]
+RECORDS = st.tuples(MESSAGES, TARGETS, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255))
+Record = tuple[Message, list[Target], int, int, int]
 
 # Whatever a record of a broker can be, by a question to it. The twin test counts as done when each was met.
 MESSAGE_SIGHTS: dict[str, Callable[[Message], bool]] = {
@@ -89,6 +89,11 @@ RECORD_SIGHTS: dict[str, Callable[[Record], bool]] = {
     "note and empty payload": lambda record: not record[0].payload and any(target.note for target in record[1]),
     "publisher with a session and a packet id": lambda record: bool(record[2] and record[3]),
     "publisher without a session": lambda record: not record[2],
+    "uses": lambda record: bool(record[4]),
+    "uses of a message from a link": lambda record: bool(record[4]) and record[0].kind == KINDS.index("link"),
+    "uses without an origin": lambda record: bool(record[4]) and not record[0].origin,
+    "uses and empty payload": lambda record: bool(record[4]) and not record[0].payload,
+    "no uses": lambda record: not record[4],
 }
 
 
@@ -164,7 +169,7 @@ def test_the_planted_bug_is_the_one_that_was_there(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "fields", [layout.HEAD, layout.TARGET, layout.IDENTIFIER, layout.NOTE_LENGTH, layout.ORIGIN_HEAD]
+    "fields", [layout.HEAD, layout.TARGET, layout.IDENTIFIER, layout.NOTE_LENGTH, layout.ORIGIN_HEAD, layout.USED]
 )
 def test_struct_and_numpy_read_a_layout_alike(fields: layout.Fields) -> None:
     made: struct.Struct = layout.struct_of(fields)
@@ -177,7 +182,9 @@ def test_struct_and_numpy_read_a_layout_alike(fields: layout.Fields) -> None:
 @settings(deadline=None, max_examples=100)
 @given(
     st.lists(
-        st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [])[:-1])), min_size=1, max_size=4
+        st.one_of(st.binary(max_size=80), MESSAGES.map(lambda m: encode_message(m, [], uses=3)[:-1])),
+        min_size=1,
+        max_size=4,
     )
 )
 def test_only_documented_errors(bodies: list[bytes]) -> None:
@@ -188,7 +195,7 @@ def test_only_documented_errors(bodies: list[bytes]) -> None:
 
 
 def test_a_cut_record_is_named() -> None:
-    whole = encode_message(Message("a", b"", origin="b2", origin_offset=3), [Target(1, 1, (2, 3), b"note")])
+    whole = encode_message(Message("a", b"", origin="b2", origin_offset=3), [Target(1, 1, (2, 3), b"note")], uses=7)
     for length in range(len(whole)):
         with pytest.raises(JournalError, match="near offset 6"):
             decode_batch("b1", 5, [whole, whole[:length]])

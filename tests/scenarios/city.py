@@ -58,9 +58,9 @@ def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, 
                     host = broker.host
                     assert host is not None
                     links = [link for link in host.links.values() if link.up]
-                    backlog = sum(link.session.waiting() + len(link.session.inflight) for link in links)
+                    backlog = sum(link.backlog.unsettled() for link in links)
                     entries = {entry.key: entry.owner for entry in host.node.table.entries()}
-                    clients = len(broker.hub.sessions)
+                    clients = len(broker.hub.sessions.by_client_id)
                     between = sum(link.sent_messages for link in host.links.values())
                     pipe.send(Answer(host.node.table.digest(), entries, backlog, len(links), clients, between))
                 except (EOFError, OSError):

@@ -57,7 +57,7 @@ def test_4_12_0_an_exchange_ends_with_connack() -> None:
         "riddle",
         b"welcome",
     )
-    assert world.hub.sessions["a"].username == "ann"
+    assert world.hub.sessions.by_client_id["a"].username == "ann"
     client.ping()
 
 
@@ -80,7 +80,7 @@ def test_4_12_0_4_a_failed_exchange() -> None:
     answer = client.one(Connack)
     assert (answer.reason_code, answer.properties.reason_string) == (reasons.BAD_USER_NAME_OR_PASSWORD, "wrong")
     assert client.closed
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
 
 
 def test_4_12_0_6_no_auth_without_a_method() -> None:

@@ -84,7 +84,7 @@ def test_3_1_3_6_an_empty_client_identifier_gets_one() -> None:
     names = [one.connack.properties.assigned_client_id for one in (first, second)]
     assert all(names)
     assert names[0] != names[1]
-    assert set(world.hub.sessions) == set(names)
+    assert set(world.hub.sessions.by_client_id) == set(names)
 
 
 def test_3_1_3_8_an_empty_client_identifier_needs_a_clean_session_in_3_1_1() -> None:
@@ -134,7 +134,7 @@ def test_3_1_4_6_nothing_is_processed_after_a_refused_connect() -> None:
     answer = client.one(Connack)
     assert (answer.reason_code, answer.session_present) == (reasons.NOT_AUTHORIZED, False)
     assert reader.messages() == []
-    assert set(world.hub.sessions) == {"r"}
+    assert set(world.hub.sessions.by_client_id) == {"r"}
 
 
 def test_3_1_4_what_comes_with_connect_is_processed_behind_it() -> None:
@@ -193,13 +193,13 @@ def test_3_1_2_11_2_session_expiry_counts_from_the_disconnection() -> None:
     world.advance(50)
     for client in clients:
         client.drop()
-    assert set(world.hub.sessions) == {"ten", "never"}
+    assert set(world.hub.sessions.by_client_id) == {"ten", "never"}
     world.advance(9.5)
-    assert set(world.hub.sessions) == {"ten", "never"}
+    assert set(world.hub.sessions.by_client_id) == {"ten", "never"}
     world.advance(1)
-    assert set(world.hub.sessions) == {"never"}
+    assert set(world.hub.sessions.by_client_id) == {"never"}
     world.advance(10**9)
-    assert set(world.hub.sessions) == {"never"}
+    assert set(world.hub.sessions.by_client_id) == {"never"}
     assert world.connect("never", clean=False, expiry=5).connack.session_present
 
 
@@ -216,11 +216,11 @@ def test_3_14_2_2_2_disconnect_may_change_the_expiry() -> None:
     world = World()
     client = world.connect("a", expiry=100)
     client.disconnect(expiry=0)
-    assert "a" not in world.hub.sessions
+    assert "a" not in world.hub.sessions.by_client_id
     client = world.connect("b", expiry=1)
     client.disconnect(expiry=100)
     world.advance(50)
-    assert "b" in world.hub.sessions
+    assert "b" in world.hub.sessions.by_client_id
 
 
 def test_3_14_2_2_2_an_expiry_of_zero_may_not_be_raised() -> None:

@@ -216,10 +216,10 @@ class Life:
                     assert first == sorted(first, key=lambda payload: int(payload.split(b":")[2])), (
                         "order [MQTT-4.6.0-5]"
                     )
-        for session in self.world.hub.sessions.values():
-            assert not session.inflight
-            assert session.waiting() == 0
-            assert session.queued_bytes == 0
+        for session in self.world.hub.sessions.by_client_id.values():
+            assert not session.backlog.inflight
+            assert session.backlog.waiting() == 0
+            assert session.backlog.queued_bytes == 0
             assert not session.incoming
 
 

@@ -4,13 +4,19 @@ import random
 
 import pytest
 
+from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.session import Session
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
+
+
+def take_short_ways(client: Client, fast: bool) -> None:
+    incoming = client.connection.incoming
+    assert incoming is not None
+    incoming.fast = fast
 
 
 class Scene:
@@ -33,7 +39,7 @@ class Scene:
         self.publisher = self.world.connect("p", version)
         self.publisher.subscribe("a")
         self.readers.append(self.publisher)
-        self.publisher.connection.fast = fast
+        take_short_ways(self.publisher, fast)
         for reader in self.readers:
             reader.raw = b""
 
@@ -182,7 +188,7 @@ def test_a_change_of_rights_reaches_the_short_way() -> None:
         publisher.publish("a", b"x")
     access.open = False
     world.hub.routes.clear()
-    for connection in world.hub.connections:
+    for connection in world.hub.connections.open:
         connection.permissions_changed()
     publisher.publish("a", b"y")
     publisher.publish("a", b"y")
@@ -204,13 +210,13 @@ class Peered(Federation):
     """A city in which one peer, for now without a connection, gets a copy of everything."""
 
     def __init__(self) -> None:
-        self.session = Session(99, "$link/peer")
+        self.backlog = LinkBacklog(99, "peer")
 
     def copies(self, message: Message) -> list[LinkCopy]:
-        return [LinkCopy(self.session, b"")]
+        return [LinkCopy(self.backlog, b"")]
 
     def run_copies(self, topic: str) -> list[LinkCopy] | None:
-        return [LinkCopy(self.session, b"")]
+        return [LinkCopy(self.backlog, b"")]
 
 
 @pytest.mark.parametrize("journal", [False, True])
@@ -223,7 +229,7 @@ def test_peers_get_qos_1_by_the_short_way_too(journal: bool) -> None:
     for number in range(3):  # from the second one on the route is known
         publisher.publish("a", b"%d" % number, qos=1)
     assert reader.payloads() == [b"0", b"1", b"2"]
-    assert city.session.waiting() == 3
+    assert city.backlog.waiting() == 3
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -233,7 +239,8 @@ def test_qos_1_waits_for_the_window_on_both_ways(version: int) -> None:
         world = World(Settings(max_inflight=2), journal=False)
         reader, publisher = world.connect("r", version), world.connect("p", version)
         reader.subscribe("a", qos=1)
-        reader.connection.fast = publisher.connection.fast = fast
+        take_short_ways(reader, fast)
+        take_short_ways(publisher, fast)
         reader.raw = publisher.raw = b""
         packets = [encode(Publish("a", b"%d" % n, 1, packet_id=n), version) for n in range(1, 6)]
         publisher.feed(b"".join(packets))

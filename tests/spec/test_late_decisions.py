@@ -5,7 +5,7 @@ import pytest
 from metromq.protocol.session.access import Access, Decision, Later, Peer
 from metromq.protocol.session.city import Federation
 from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode
@@ -34,9 +34,9 @@ class Question(Later):
         self.connection: Connection | None = None
         self.abandonments: list[bool] = []
 
-    def start(self, outlet: Outlet) -> None:
-        assert isinstance(outlet, Connection)
-        self.connection = outlet
+    def start(self, connection: NetworkConnection) -> None:
+        assert isinstance(connection, Connection)
+        self.connection = connection
 
     def abandoned(self, late: bool) -> None:
         self.abandonments.append(late)
@@ -109,10 +109,10 @@ def test_a_late_yes(version: int) -> None:
     world = SlowWorld()
     client = world.asking(version)
     world.advance(5)
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
     world.answer(Decision(0, "", "ann"))
     assert client.one(Connack).reason_code == 0
-    assert world.hub.sessions["a"].username == "ann"
+    assert world.hub.sessions.by_client_id["a"].username == "ann"
     client.ping()
     world.advance(100)
     client.ping()
@@ -127,8 +127,8 @@ def test_a_late_no(version: int) -> None:
     world.answer(Decision(reasons.NOT_AUTHORIZED, "go away"))
     assert client.one(Connack).reason_code == reasons.NOT_AUTHORIZED
     assert client.closed
-    assert not world.hub.sessions
-    assert not world.hub.connections
+    assert not world.hub.sessions.by_client_id
+    assert not world.hub.connections.open
 
 
 def test_others_are_served_meanwhile() -> None:
@@ -206,8 +206,8 @@ def test_a_client_that_leaves_while_it_waits(version: int) -> None:
     question.connection.decide(Decision(0))
     world.advance(1)
     assert not client.raw
-    assert list(world.hub.sessions) == ["watcher"]
-    assert len(world.hub.connections) == 1
+    assert list(world.hub.sessions.by_client_id) == ["watcher"]
+    assert len(world.hub.connections.open) == 1
     assert watcher.messages() == []
 
 
@@ -225,15 +225,15 @@ def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
     question = world.slow.questions[0]
     assert question.abandonments == [True]
     world.answer(Decision(0))
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_late_yes_and_then_the_session_is_looked_for_elsewhere(at_once: bool) -> None:
     class Elsewhere(Federation):
-        def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+        def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
             if at_once:
-                outlet.proceed()
+                connection.proceed()
             return True
 
     world = SlowWorld()
@@ -257,7 +257,7 @@ def test_a_stray_proceed_lets_nobody_in() -> None:
     client.connection.proceed()
     world.settle()
     assert not client.take()
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
 
 
 # --- AUTH ---------------------------------------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def test_3_1_2_25_messages_too_large_for_the_client_are_dropped(qos: int, alias_
         assert {len(message.payload) for message in got} == {n for n in sizes if n + overhead <= 50}
     subscriber.drop()
     world.crash()
-    assert world.hub.sessions["s"].waiting() == (len(got) if qos else 0)
+    assert world.hub.sessions.by_client_id["s"].backlog.waiting() == (len(got) if qos else 0)
 
 
 def test_3_1_2_25_a_message_of_exactly_the_maximum_arrives() -> None:

@@ -280,8 +280,8 @@ def test_what_waits_is_checked_again_when_the_session_is_resumed(qos: int, crash
     releases = [packet for packet in came + owner.take() if isinstance(packet, Ack)]
     for release in releases:
         owner.send(Ack(PUBCOMP, release.packet_id))
-    assert not world.hub.sessions["a"].waiting()
-    assert not world.hub.sessions["a"].inflight
+    assert not world.hub.sessions.by_client_id["a"].backlog.waiting()
+    assert not world.hub.sessions.by_client_id["a"].backlog.inflight
     access.closed = ()
     world.crash()
     assert enter(world, "ann").messages() == []
@@ -338,7 +338,7 @@ def test_an_exchange_of_qos_2_on_a_closed_topic_is_ended_without_the_message(cra
     release = owner.one(Ack)
     assert (release.kind, release.packet_id) == (PUBREL, message.packet_id)
     owner.send(Ack(PUBCOMP, message.packet_id))
-    assert not world.hub.sessions["a"].inflight
+    assert not world.hub.sessions.by_client_id["a"].backlog.inflight
 
 
 # --- older journals -----------------------------------------------------------------------------------------------
@@ -349,10 +349,10 @@ def test_a_journal_of_an_older_release_has_the_owner(snapshot: bool) -> None:
     """It does not say since when: then the session counts as older than any other."""
     world = World()
     away(world)
-    assert world.hub.sessions["a"].opened_us == world.wall_us()
-    session = world.hub.sessions["a"]
+    assert world.hub.sessions.by_client_id["a"].opened_us == world.wall_us()
+    session = world.hub.sessions.by_client_id["a"]
     older = store.pack_session(session)[:-36]
-    read = Session(session.number, "a")
+    read = Session(session.backlog.number, "a")
     reader = Unpacker(older)
     reader.u32()
     reader.text()
@@ -364,7 +364,7 @@ def test_a_journal_of_an_older_release_has_the_owner(snapshot: bool) -> None:
         for kind, offset, body in world.log.records
     ]
     world.crash()
-    assert world.hub.sessions["a"].opened_us == 0
+    assert world.hub.sessions.by_client_id["a"].opened_us == 0
     if snapshot:
         world.take_snapshot()
         world.crash()

@@ -44,9 +44,9 @@ def test_3_8_4_8_qos_is_the_lower_of_both(
         assert (message.topic, message.qos, message.dup, message.retain) == ("t/x", min(sent, granted), False, False)
         subscriber.answer(message)
     assert subscriber.take() == []
-    session = world.hub.sessions["s"]
-    assert not session.inflight
-    assert not session.queue
+    session = world.hub.sessions.by_client_id["s"]
+    assert not session.backlog.inflight
+    assert not session.backlog.queue
     assert len({message.packet_id for message in messages}) == (3 if min(sent, granted) else 1)
 
 
@@ -150,7 +150,7 @@ def test_4_4_0_2_pubrec_with_an_error_ends_the_exchange() -> None:
     (message,) = subscriber.messages()
     subscriber.send(Ack(PUBREC, message.packet_id, reasons.QUOTA_EXCEEDED))
     assert subscriber.take() == []
-    assert not world.hub.sessions["s"].inflight
+    assert not world.hub.sessions.by_client_id["s"].backlog.inflight
 
 
 def test_4_3_3_pubcomp_before_pubrel_changes_nothing() -> None:
@@ -159,9 +159,9 @@ def test_4_3_3_pubcomp_before_pubrel_changes_nothing() -> None:
     publisher.deliver("t/x", b"1", 2)
     (message,) = subscriber.messages()
     subscriber.send(Ack(PUBCOMP, message.packet_id))
-    assert world.hub.sessions["s"].inflight
+    assert world.hub.sessions.by_client_id["s"].backlog.inflight
     subscriber.answer(message)
-    assert not world.hub.sessions["s"].inflight
+    assert not world.hub.sessions.by_client_id["s"].backlog.inflight
 
 
 @pytest.mark.parametrize(("qos", "kind"), [(1, PUBREC), (1, PUBCOMP), (2, PUBACK)])
@@ -233,11 +233,11 @@ def test_2_2_1_4_identifiers_under_way_are_not_given_again() -> None:
     """[MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.3-1]: also when the numbers start anew after 65535."""
     world = World()
     subscriber, publisher = pair(world, 1)
-    session = world.hub.sessions["s"]
-    session.sequence = 65_530
+    session = world.hub.sessions.by_client_id["s"]
+    session.backlog.sequence = 65_530
     publisher.deliver("t/x", b"stuck", 1)
     (stuck,) = subscriber.messages()
-    session.sequence += 65_530
+    session.backlog.sequence += 65_530
     used: list[int] = []
     for number in range(20):
         publisher.deliver("t/x", b"%d" % number, 1)

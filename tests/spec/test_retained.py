@@ -42,7 +42,7 @@ def test_3_3_1_6_an_empty_payload_removes_it(qos: int) -> None:
     late = world.connect("b")
     late.subscribe("t")
     assert late.messages() == []
-    assert len(world.hub.retained) == 0
+    assert len(world.hub.retained.messages) == 0
 
 
 def test_3_3_1_9_retain_handling() -> None:
@@ -95,7 +95,7 @@ def test_retained_messages_expire() -> None:
     world.advance(7)
     client.subscribe("t")
     assert client.messages() == []
-    assert len(world.hub.retained) == 0
+    assert len(world.hub.retained.messages) == 0
 
 
 def test_3_8_4_4_retained_messages_carry_the_identifier() -> None:

@@ -149,7 +149,7 @@ def test_4_8_2_a_busy_member_is_spared() -> None:
         for message in quick.messages():
             quick.answer(message)
     assert len(slow.messages()) == 1
-    assert world.hub.sessions["slow"].waiting() == 1
+    assert world.hub.sessions.by_client_id["slow"].backlog.waiting() == 1
 
 
 def test_3_8_4_shared_subscriptions_get_no_retained_messages() -> None:

@@ -92,8 +92,8 @@ def test_4_5_0_1_an_offline_session_gets_everything_in_order(crash: bool, snapsh
         publisher.deliver(f"t/{number}", b"%d" % number, 1)
     if snapshot_at == 50:
         world.take_snapshot()
-    session = world.hub.sessions["s"]
-    assert (len(session.queue), session.spilled) == (5, 45)
+    session = world.hub.sessions.by_client_id["s"]
+    assert (len(session.backlog.queue), session.backlog.spilled) == (5, 45)
     if crash:
         world.crash()
     client, first = _resume(world, "s")
@@ -101,8 +101,8 @@ def test_4_5_0_1_an_offline_session_gets_everything_in_order(crash: bool, snapsh
     got = _drain(client, first)
     assert [(m.topic, m.payload, m.identifiers) for m in got] == [(f"t/{n}", b"%d" % n, (3,)) for n in range(50)]
     assert len({m.packet_id for m in got}) == 50
-    session = world.hub.sessions["s"]
-    assert (session.waiting(), session.queued_bytes, session.spilled_bytes) == (0, 0, 0)
+    session = world.hub.sessions.by_client_id["s"]
+    assert (session.backlog.waiting(), session.backlog.queued_bytes, session.backlog.spilled_bytes) == (0, 0, 0)
 
 
 def test_memory_of_a_queue_is_bounded_by_bytes_too() -> None:
@@ -114,8 +114,8 @@ def test_memory_of_a_queue_is_bounded_by_bytes_too() -> None:
     publisher = world.connect("p")
     for number in range(30):
         publisher.deliver("t", bytes([number]) * 4000, 1)
-    session = world.hub.sessions["s"]
-    assert session.queued_bytes < 15_000
+    session = world.hub.sessions.by_client_id["s"]
+    assert session.backlog.queued_bytes < 15_000
     client, first = _resume(world, "s", receive_maximum=2)
     assert [m.payload[0] for m in _drain(client, first)] == list(range(30))
 
@@ -161,8 +161,8 @@ def test_several_copies_of_one_message_wait_together(memory_entries: int, crash:
         world.crash()
     client, first = _resume(world, "s", receive_maximum=2)
     assert [m.payload for m in _drain(client, first)] == [b"%d" % (number // 3) for number in range(15)]
-    session = world.hub.sessions["s"]
-    assert (session.waiting(), session.queued_bytes, session.spilled_bytes) == (0, 0, 0)
+    session = world.hub.sessions.by_client_id["s"]
+    assert (session.backlog.waiting(), session.backlog.queued_bytes, session.backlog.spilled_bytes) == (0, 0, 0)
 
 
 def test_more_receivers_and_identifiers_than_a_record_holds() -> None:
@@ -183,12 +183,12 @@ def test_more_receivers_and_identifiers_than_a_record_holds() -> None:
     route = world.hub.routes.find(b"u")
     for number in range(sessions):
         session = Session(1000 + number, f"s{number}")
-        session.durable = True
+        session.backlog.durable = True
         target = RouteTarget(session)
         target.qos = 1
         route.targets.append(target)
     publisher.deliver("u", b"z", 1)
-    assert sum(len(target.session.queue) for target in route.targets) == sessions
+    assert sum(len(target.session.backlog.queue) for target in route.targets) == sessions
 
 
 def test_qos_0_is_not_kept_for_the_absent() -> None:
@@ -219,12 +219,12 @@ def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
             lost += message.payload[:4] != b"%04d" % number
             other.answer(message)
     assert lost == 0
-    connection, session = stalled.connection, world.hub.sessions["stalled"]
-    assert connection.waiting_bytes < 22_000
-    assert session.queued_bytes < 10 * 800
-    assert connection.dropped > 50
-    assert world.hub.counters.dropped == connection.dropped
-    assert publisher.connection.slow_target is connection
+    connection, session = stalled.connection, world.hub.sessions.by_client_id["stalled"]
+    assert connection.output.waiting_bytes < 22_000
+    assert session.backlog.queued_bytes < 10 * 800
+    assert connection.output.dropped > 50
+    assert world.hub.counters.dropped == connection.output.dropped
+    assert world.hub.delivery.take_slow() is connection.output
     stalled.reading = True
     world.deliver()
     connection.drained()
@@ -235,7 +235,7 @@ def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
     assert stalled.payloads() == [b"9999"]  # no longer stalled
 
 
-def test_queued_messages_go_on_when_the_outlet_has_drained_without_an_acknowledgement() -> None:
+def test_queued_messages_go_on_when_the_output_has_drained_without_an_acknowledgement() -> None:
     """A burst of QoS 0 must not leave a QoS 1 message behind for ever."""
     world = World(Settings(max_outgoing_bytes=4_000))
     client = world.connect("s")
@@ -254,7 +254,7 @@ def test_a_publisher_on_the_long_way_feels_a_slow_reader_too() -> None:
     publisher = world.connect("p")
     for _ in range(5):
         publisher.publish("t", b"x" * 500)
-    assert publisher.connection.slow_target is client.connection
+    assert world.hub.delivery.take_slow() is client.connection.output
 
 
 # --- full disks ---------------------------------------------------------------------------------------------------
@@ -307,8 +307,8 @@ def test_a_write_that_finds_no_room_undoes_its_messages() -> None:
     assert old.closed
     world.auto_commit = True
     assert client.payloads() == [b"kept"]
-    assert world.hub.sessions["s"].waiting() == 0
-    assert not world.hub.sessions["p"].incoming
+    assert world.hub.sessions.by_client_id["s"].backlog.waiting() == 0
+    assert not world.hub.sessions.by_client_id["p"].incoming
     publisher.publish("t", b"again", 2, packet_id=3)  # the refused identifier is free
     assert publisher.one(Ack) == Ack(PUBREC, 3)
     (again,) = client.messages()
@@ -412,11 +412,11 @@ def test_session_expiry_goes_on_over_a_restart() -> None:
     world.advance(60)
     world.crash()
     world.advance(50)
-    assert set(world.hub.sessions) == {"here"}
+    assert set(world.hub.sessions.by_client_id) == {"here"}
     world.advance(51)
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
     world.crash()
-    assert not world.hub.sessions
+    assert not world.hub.sessions.by_client_id
 
 
 def test_3_1_2_4_a_crash_does_not_bring_back_a_discarded_session() -> None:
@@ -435,7 +435,7 @@ def test_3_1_2_4_a_crash_does_not_bring_back_a_discarded_session() -> None:
     assert not connack.session_present
     world.crash()
     world.auto_commit = True
-    assert "a" not in world.hub.sessions or not world.hub.sessions["a"].grants
+    assert "a" not in world.hub.sessions.by_client_id or not world.hub.sessions.by_client_id["a"].grants
 
 
 def test_3_1_2_4_a_clean_start_that_waits_can_be_taken_over() -> None:
@@ -451,7 +451,7 @@ def test_3_1_2_4_a_clean_start_that_waits_can_be_taken_over() -> None:
     assert first.take() == []
     assert second.one(Connack).reason_code == 0
     second.ping()
-    assert not world.hub.erasing
+    assert not world.hub.sessions.erasing
 
 
 def test_a_lost_client_leaves_nothing_behind() -> None:
@@ -462,12 +462,11 @@ def test_a_lost_client_leaves_nothing_behind() -> None:
         client.publish("t/x", b"", 1)
         client.drop()
     hub = world.hub
-    assert not hub.sessions
-    assert not hub.by_number
-    assert not hub.detached
-    assert not hub.connections
-    assert not hub.interests
+    assert not hub.sessions.by_client_id
+    assert not hub.sessions.detached
+    assert not hub.connections.open
+    assert not hub.subscriptions.interests
     assert hub.routes.count == 0
     assert len(hub.routes.tree) == 0
     assert len(hub.routes.shares) == 0
-    assert not hub.pending
+    assert not hub.commits.waiting

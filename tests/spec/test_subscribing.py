@@ -171,7 +171,7 @@ def test_subscriptions_survive_a_crash(snapshot: bool) -> None:
     if snapshot:
         world.take_snapshot()
     world.crash()
-    assert set(world.hub.sessions) == {"a"}
+    assert set(world.hub.sessions.by_client_id) == {"a"}
     publisher = world.connect("p")
     publisher.deliver("t", b"1", 2, retain=True)
     publisher.deliver("s", b"2", 2)

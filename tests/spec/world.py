@@ -116,15 +116,15 @@ class World:
         """Everything appended so far is on disk."""
         if self.log is not None:
             self.log.flushed = len(self.log.records)
-            self.hub.committed(self.hub.position)
+            self.hub.commits.committed(self.hub.commits.position)
         self.deliver()
 
     def disk_full(self) -> None:
         """The next write finds no room: what was not committed fails."""
         assert self.log is not None
-        lost_from = self.hub.committed_position
+        lost_from = self.hub.commits.committed_position
         self.log.lose_messages()
-        self.hub.failed(lost_from, self.hub.position)
+        self.hub.commits.failed(lost_from, self.hub.commits.position)
         self.deliver()
 
     def take_snapshot(self) -> None:
@@ -152,9 +152,6 @@ class World:
         """Lets time pass; the shell's tick comes at the end of it."""
         self.now += seconds
         self.hub.at(self.now, self.wall_us())
-        for connection in list(self.hub.connections):
-            connection.check()
-        self.settle()
         self.hub.tick()
         self.settle()
 
@@ -168,10 +165,10 @@ class World:
 
     def deliver(self) -> None:
         while self.hub.dirty:
-            outlet = self.hub.dirty.pop()
-            outlet.marked = False
+            output = self.hub.dirty.pop()
+            output.marked = False
             for client in list(self.clients):
-                if client.connection is outlet:
+                if client.connection.output is output:
                     client.collect()
 
     # --- clients --------------------------------------------------------------------------------------------------
@@ -230,19 +227,19 @@ class Client:
 
     def collect(self) -> None:
         """What the network gets; a client that does not read leaves it where it is."""
-        connection = self.connection
+        output = self.connection.output
         if not self.reading:
-            connection.sent(0)
+            output.sent(0)
             return
-        data = connection.take()
+        data = output.take()
         self.raw += data
         self.framer.feed(data)
         while (frame := self.framer.next()) is not None:
             self.inbox.append(decode(frame[0], frame[1], self.version, False))
-        connection.sent(0)
-        if connection.hungry:
-            connection.drained()
-        if connection.closing:
+        output.sent(0)
+        if output.hungry:
+            self.connection.drained()
+        if output.closing:
             self.drop()
 
     def drop(self) -> None:

@@ -8,7 +8,7 @@ from metromq.broker.auth.authenticator import Accept, Continue, Decision, Refuse
 from metromq.broker.turns import Writer
 from metromq.protocol.session import access
 from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION, SERVER_UNAVAILABLE
 
 PATIENCE_S = 2.0  # for questions under way to end when the broker stops
@@ -35,7 +35,7 @@ class Answers:
         if isinstance(answer, Accept):
             return access.Decision(0, "", answer.username or "", answer.data)
         if isinstance(answer, Refuse):
-            return access.Decision(answer.reason_code, answer.reason)
+            return access.Decision(answer.reason_code, answer.reason, server_reference=answer.server_reference)
         if isinstance(answer, Continue):
             more = access.Decision(CONTINUE_AUTHENTICATION, "", "", answer.data)
             more.exchange = Exchange(client, answer.state)
@@ -71,9 +71,9 @@ class _Question(access.Later):
         self._connection: Connection | None = None
         self._future: asyncio.Future[Decision] | None = None
 
-    def start(self, outlet: Outlet) -> None:
-        assert isinstance(outlet, Connection)
-        self._connection = outlet
+    def start(self, connection: NetworkConnection) -> None:
+        assert isinstance(connection, Connection)
+        self._connection = connection
         self._future = asyncio.ensure_future(self._answer)
         self._answers.awaited.add(self._future)
         self._future.add_done_callback(self._done)
@@ -92,7 +92,7 @@ class _Question(access.Later):
         connection = self._connection
         if connection is None:
             return
-        owner = connection.owner
+        owner = connection.output.owner
         assert isinstance(owner, Writer)
         owner.turns.now()
         if error is not None:

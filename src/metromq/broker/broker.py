@@ -216,8 +216,6 @@ class Broker:
         while True:
             await asyncio.sleep(TICK_S)
             self.turns.now()
-            for connection in list(self.hub.connections):
-                connection.check()
             self.hub.tick()
             ticks += 1
             if ticks % 4 == 0:
@@ -264,13 +262,14 @@ class Broker:
         if self._keeper is not None:
             await self._keeper.drain()
         self.turns.now()
-        connections = list(self.hub.connections)
+        connections = list(self.hub.connections.open)
         for connection in connections:
             connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
             connection.lost()
         self.turns.worked()
         self.turns.flush()
-        writers = [connection.owner for connection in connections if isinstance(connection.owner, Writer)]
+        owners = [connection.output.owner for connection in connections]
+        writers = [owner for owner in owners if isinstance(owner, Writer)]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + GOODBYE_S
         while any(writer.is_open() for writer in writers) and loop.time() < deadline:

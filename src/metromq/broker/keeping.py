@@ -76,8 +76,8 @@ class Keeper:
             logs.info(
                 "recovered",
                 records=count,
-                sessions=len(self._hub.sessions),
-                retained=len(self._hub.retained),
+                sessions=len(self._hub.sessions.by_client_id),
+                retained=len(self._hub.retained.messages),
                 next_offset=journal.next_offset,
             )
         self._commit = GroupCommit(journal, self._config.durability, loop, self._committed, self._failed)
@@ -85,7 +85,7 @@ class Keeper:
 
     def _committed(self, position: int) -> None:
         self._turns.now()
-        self._hub.committed(position)
+        self._hub.commits.committed(position)
         self._turns.worked()
 
     def _failed(self, error: JournalError) -> None:
@@ -97,9 +97,9 @@ class Keeper:
         else:
             logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
             self.problem = str(error)
-        kept = journal.flushed if not journal.failed else self._hub.committed_position
-        self._hub.failed(kept, journal.appended)
-        self._turns.seen_position = self._hub.position
+        kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
+        self._hub.commits.failed(kept, journal.appended)
+        self._turns.seen_position = self._hub.commits.position
         self._turns.worked()
 
     def tick(self, is_recorded: bool) -> None:
@@ -124,7 +124,7 @@ class Keeper:
 
     def _retain(self, is_recorded: bool) -> None:
         """Never removes what a session or a living recorder still needs."""
-        config, journal, now_s = self._config.journal, self._journal, self._hub.wall_us / 1e6
+        config, journal, now_s = self._config.journal, self._journal, self._hub.clock.wall_us / 1e6
         if not journal.too_much(config.keep_bytes, config.keep_s, now_s):
             return
         oldest = self._hub.oldest_needed()

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from metromq.broker.door import Answer
 from metromq.federation.status import UP, BrokerStatus
-from metromq.protocol.session.counters import Counters
+from metromq.protocol.session.counters import BrokerCounters
 
 COUNTERS = {
     "messages_received": "PUBLISH packets from clients",
@@ -50,7 +50,7 @@ LINK_COUNTERS = {
 class StatusCollector(Collector):
     """One broker's status and counters as Prometheus wants them."""
 
-    def __init__(self, status: BrokerStatus, counters: Counters, extra: Mapping[str, float]) -> None:
+    def __init__(self, status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> None:
         self._status = status
         self._counters = counters
         self._extra = extra
@@ -82,7 +82,7 @@ class StatusCollector(Collector):
         yield GaugeMetricFamily("metromq_areas_taken_over", "Areas taken over from another broker", value=areas)
 
 
-def metrics_page(status: BrokerStatus, counters: Counters, extra: Mapping[str, float]) -> Answer:
+def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> Answer:
     registry = CollectorRegistry()
     registry.register(StatusCollector(status, counters, extra))
     return Answer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from metromq.broker import logs
 from metromq.federation.host import Host
-from metromq.protocol.session.census import Census, TopicCount
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.topic_counts import TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
@@ -20,22 +20,22 @@ STOP_S = 30.0  # Python alone may need seconds to start on a small machine
 
 
 class Telemetry:
-    """Turns the hub's census into windows; (broker, start, sequence) names each for ever."""
+    """Turns the hub's counts per topic into windows; (broker, start, sequence) names each for ever."""
 
     def __init__(self, hub: Hub, site: str, window_s: float, host: Host | None) -> None:
         self._hub = hub
         self._site = site
         self._host = host
-        self._sequence = hub.wall_us
+        self._sequence = hub.clock.wall_us
         self._links: dict[str, tuple[int, int]] = {}
-        self._census = hub.census = Census(int(window_s * 1_000_000), hub.wall_us)
+        hub.topic_counts.record(int(window_s * 1_000_000), hub.clock.wall_us)
 
     def take(self, force: bool = False) -> list[TelemetryWindow]:
         """The windows that have ended, each once; `force` closes the current one early, at a stop."""
-        census = self._census
+        counts = self._hub.topic_counts
         if force:
-            census.turn(self._hub.wall_us)
-        closed, census.closed = census.closed, []
+            counts.turn(self._hub.clock.wall_us)
+        closed, counts.closed = counts.closed, []
         found: list[TelemetryWindow] = []
         for window in closed:
             rows = [_topic_row(topic, count) for topic, count in window.topics.items()]
@@ -45,7 +45,7 @@ class Telemetry:
             rows += self._link_rows()  # links count without windows: what they sent since the last look
             self._sequence += 1
             if rows:
-                seconds = census.window_us / 1e6
+                seconds = counts.window_us / 1e6
                 name = self._hub.name
                 found.append(TelemetryWindow(name, self._site, window.start_us, seconds, self._sequence, tuple(rows)))
         return found

@@ -15,8 +15,8 @@ from metromq.federation.host import Host
 from metromq.federation.links.link import Link
 from metromq.federation.stages import NAMES
 from metromq.federation.status import DOWN, UP, AreaStatus, BrokerStatus, LinkStatus, Traffic, to_json
+from metromq.protocol.session.backlog import Backlog
 from metromq.protocol.session.records import decode_message
-from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared
 
 JSON = "application/json"
@@ -42,13 +42,13 @@ class Reporter:
         self._listen = listen
         self._gauges = gauges
         self._problem = problem
-        self._started = turns.hub.now
+        self._started = turns.hub.clock.now
         self._meter = Meter()
         self.http = ""
 
     def sample(self) -> None:
         """Call once a second."""
-        self._meter.sample(self._hub.now, self._numbers())
+        self._meter.sample(self._hub.clock.now, self._numbers())
 
     def pages(self) -> dict[str, Page]:
         return {
@@ -87,7 +87,7 @@ class Reporter:
 
     def status(self) -> BrokerStatus:
         hub, host, config = self._hub, self._host, self._config
-        clients = [session for session in hub.sessions.values() if not session.client_id.startswith("$link/")]
+        sessions = hub.sessions.by_client_id.values()
         spec = host.city.broker(host.name) if host is not None else None
         node = host.node if host is not None else None
         return BrokerStatus(
@@ -100,19 +100,19 @@ class Reporter:
             http=self.http,
             problem=self._problem(),
             version=__version__,
-            uptime_s=round(hub.now - self._started, 3),
+            uptime_s=round(hub.clock.now - self._started, 3),
             durability=config.durability,
-            clients=len(clients) - len(hub.detached),
-            sessions=len(clients),
+            clients=hub.sessions.connected(),
+            sessions=len(sessions),
             subscriptions=hub.routes.count,
             subscribes=hub.counters.subscribes,
             interest_received=node.counters.interest_in if node is not None else 0,
             interest_sent=node.counters.interest_out if node is not None else 0,
-            retained_messages=len(hub.retained),
-            queued_messages=sum(session.waiting() for session in clients),
+            retained_messages=len(hub.retained.messages),
+            queued_messages=sum(session.backlog.waiting() for session in sessions),
             traffic=self._traffic(),
             areas=self._areas(),
-            alive=node.coordinator.alive(int(hub.now * 1_000_000)) if node is not None else (),
+            alive=node.coordinator.alive(int(hub.clock.now * 1_000_000)) if node is not None else (),
             table=f"{node.table.digest():014x}" if node is not None else "",
             links=tuple(self._link(link) for link in host.links.values()) if host is not None else (),
         )
@@ -136,16 +136,16 @@ class Reporter:
 
     def _link(self, link: Link) -> LinkStatus:
         assert self._host is not None
-        peer, session = link.peer, link.session
-        waiting, in_flight = session.waiting(), len(session.inflight)
+        peer, backlog = link.peer, link.backlog
+        waiting, in_flight = backlog.waiting(), len(backlog.inflight)
         return LinkStatus(
             peer,
             UP if link.up else DOWN,
             link.problem,
             waiting,
             in_flight,
-            waiting + in_flight,
-            round(self._lag_s(session), 3),
+            backlog.unsettled(),
+            round(self._lag_s(backlog), 3),
             link.sent_messages,
             link.sent_bytes,
             self._host.receiving.messages.get(peer, 0),
@@ -156,19 +156,19 @@ class Reporter:
             ),
         )
 
-    def _lag_s(self, session: Session) -> float:
+    def _lag_s(self, backlog: Backlog) -> float:
         """The age of the oldest message that waits for an acknowledgement or for its turn."""
         hub = self._hub
-        first = next(iter(session.inflight.values()), None)
-        if first is None and len(session.queue):
-            first = session.queue.first()
+        first = next(iter(backlog.inflight.values()), None)
+        if first is None and len(backlog.queue):
+            first = backlog.queue.first()
         if first is not None:
-            time_us = hub.load(first).time_us
-        elif session.spilled and hub.log is not None:
-            time_us = decode_message(hub.log.read(session.spill_offset), session.spill_offset).message.time_us
+            time_us = hub.backlogs.load(first).time_us
+        elif backlog.spilled and hub.commits.log is not None:
+            time_us = decode_message(hub.commits.log.read(backlog.spill_offset), backlog.spill_offset).message.time_us
         else:
             return 0.0
-        return max(0.0, (hub.wall_us - time_us) / 1e6)
+        return max(0.0, (hub.clock.wall_us - time_us) / 1e6)
 
     # --- /explain -------------------------------------------------------------------------------------------------
 
@@ -192,6 +192,6 @@ class Reporter:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""
         if "+" in topic or "#" in topic or topic.startswith("$share/"):
             share, filter = split_shared(topic)
-            return self._hub.interests.get((filter, share), 0)
+            return self._hub.subscriptions.interests.get((filter, share), 0)
         route = self._hub.routes.find(topic.encode())
         return len(route.targets) + len(route.groups)

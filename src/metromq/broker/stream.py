@@ -48,12 +48,12 @@ class StreamWriter(Writer):
         elif connection.express(data):  # first of all on its way: a broker that has just woken up is slow
             turns.worked()
             turns.now()
-            connection.heard_at = turns.hub.now
+            connection.heard_at = turns.hub.clock.now
         else:
             turns.now()
             connection.receive(data)
             turns.worked()
-        if connection.slow_target is not None:
+        if turns.hub.delivery.slow is not None:
             self._slow_down()
 
     def is_open(self) -> bool:
@@ -83,7 +83,7 @@ class StreamWriter(Writer):
 
     def resume_writing(self) -> None:
         self.paused = False
-        self.connection.sent(0)
+        self.output.sent(0)
         self.account(0)
         self.turns.now()
         self.connection.drained()
@@ -93,29 +93,29 @@ class StreamWriter(Writer):
             self.release()
 
     def flush(self) -> None:
-        connection = self.connection
+        output = self.output
         transport = self.transport
         if transport is None:
-            connection.take()
-            connection.sent(0)
+            output.take()
+            output.sent(0)
             return
         if self.paused:
             self._measure()
             return
-        data = connection.take()
+        data = output.take()
         if data:
-            connection.waiting_bytes = 0
+            output.waiting_bytes = 0
             counters = self.turns.hub.counters
             counters.bytes_sent += len(data)
             counters.packets_sent += 1
             self._write(transport, data)
-        if connection.closing:
+        if output.closing:
             self.fd = -1
             transport.close()
             self.turns.loop.call_later(LINGER_S, transport.abort)
-        elif connection.hungry and not self.paused:
+        elif output.hungry and not self.paused:
             self.turns.now()
-            connection.drained()
+            self.connection.drained()
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         """Straight into the socket when nothing waits before it: the transport would do so only at the turn's end."""
@@ -134,20 +134,19 @@ class StreamWriter(Writer):
 
     def _measure(self) -> None:
         transport = self.transport
-        connection = self.connection
+        output = self.output
         if transport is not None:
-            connection.sent(transport.get_write_buffer_size())
-            self.account(connection.waiting_bytes)
-            if connection.closing:  # whoever does not read is not waited for
+            output.sent(transport.get_write_buffer_size())
+            self.account(output.waiting_bytes)
+            if output.closing:  # whoever does not read is not waited for
                 self.fd = -1
                 transport.abort()
 
     def _slow_down(self) -> None:
         """The publisher is read again when the receiver has drained, or after a short while in any case."""
-        target = self.connection.slow_target
-        self.connection.slow_target = None
+        target = self.turns.hub.delivery.take_slow()
         transport = self.transport
-        if target is None or transport is None or self.patience is not None:
+        if target is None or transport is None or self.patience is not None or self.connection.peer_broker:
             return
         if target.waiting_bytes > target.soft_limit_bytes:
             self.turns.flush()  # it may lag only because the turn has not ended

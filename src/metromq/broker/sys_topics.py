@@ -12,24 +12,23 @@ class SysTopics:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._started = hub.now
+        self._started = hub.clock.now
         self._last: dict[str, str] = {}
         self._rates: dict[str, tuple[float, int]] = {}
 
     def values(self) -> dict[str, str]:
         hub = self._hub
         counters = hub.counters
-        known = hub.clients_known()
-        connected = known - len(hub.detached)
+        connected = hub.sessions.connected()
         numbers: dict[str, int] = {
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
             "clients/connected": connected,
             "clients/active": connected,
-            "clients/disconnected": len(hub.detached),
-            "clients/inactive": len(hub.detached),
+            "clients/disconnected": len(hub.sessions.detached),
+            "clients/inactive": len(hub.sessions.detached),
             "clients/maximum": counters.clients_maximum,
-            "clients/total": known,
+            "clients/total": len(hub.sessions.by_client_id),
             "messages/received": counters.packets_received,
             "messages/sent": counters.packets_sent,
             "publish/messages/received": counters.messages_received,
@@ -37,14 +36,14 @@ class SysTopics:
             "publish/messages/dropped": counters.dropped,
             "publish/bytes/received": counters.publish_bytes_received,
             "publish/bytes/sent": counters.publish_bytes_sent,
-            "retained messages/count": len(hub.retained),
-            "store/messages/count": sum(session.waiting() for session in hub.sessions.values()),
+            "retained messages/count": len(hub.retained.messages),
+            "store/messages/count": sum(backlog.waiting() for backlog in hub.all_backlogs()),
             "subscriptions/count": hub.routes.count,
             "shared_subscriptions/count": len(hub.routes.shares),
         }
         values = {name: str(number) for name, number in numbers.items()}
         values["version"] = f"metromq version {__version__}"
-        values["uptime"] = f"{int(hub.now - self._started)} seconds"
+        values["uptime"] = f"{int(hub.clock.now - self._started)} seconds"
         for name in ("messages/received", "messages/sent", "bytes/received", "bytes/sent"):
             values[f"load/{name}/1min"] = self._rate(name, numbers[name])
         return values
@@ -52,8 +51,8 @@ class SysTopics:
     def _rate(self, name: str, number: int) -> str:
         """Per minute since the last update."""
         then, before = self._rates.get(name, (self._started, 0))
-        self._rates[name] = (self._hub.now, number)
-        span = self._hub.now - then
+        self._rates[name] = (self._hub.clock.now, number)
+        span = self._hub.clock.now - then
         return f"{(number - before) / span * 60:.2f}" if span > 0 else "0.00"
 
     def publish(self) -> None:
@@ -62,5 +61,5 @@ class SysTopics:
             if self._last.get(name) != value:
                 self._last[name] = value
                 message = Message(PREFIX + name, value.encode(), 0, True)
-                message.time_us = hub.wall_us
-                hub.publish_system(message)
+                message.time_us = hub.clock.wall_us
+                hub.publishing.publish_system(message)

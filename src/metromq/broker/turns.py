@@ -10,7 +10,7 @@ from mypy_extensions import mypyc_attr
 from metromq.journal.commit import GroupCommit
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.outlet import Flusher, Outlet
+from metromq.protocol.session.output import Flusher, Output
 
 _WALL_NS: Final = time.time_ns
 SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all together hold too much
@@ -23,10 +23,11 @@ class Writer(Flusher):
     def __init__(self, turns: "Turns", connection: Connection) -> None:
         self.turns = turns
         self.connection = connection
+        self.output = connection.output
         self.paused = False
         self.held_bytes = 0  # what this client counts for in the total
         self.followers: dict[Writer, None] | None = None  # publishers that wait until this client has drained
-        connection.owner = self
+        self.output.owner = self
 
     def is_open(self) -> bool:
         """Whether the network connection is still there."""
@@ -53,9 +54,7 @@ class Writer(Flusher):
         turns.held_bytes += held_bytes - self.held_bytes
         self.held_bytes = held_bytes
         limit = turns.hub.settings.max_outgoing_bytes
-        self.connection.hard_limit_bytes = (
-            limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
-        )
+        self.output.hard_limit_bytes = limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
 
 
 class Turns:
@@ -81,11 +80,11 @@ class Turns:
     def worked(self) -> None:
         """After every event: the first of a turn is answered at once, the others together at the turn's end."""
         hub = self.hub
-        if hub.position != self.seen_position:
-            self.seen_position = hub.position
+        if hub.commits.position != self.seen_position:
+            self.seen_position = hub.commits.position
             if self.commit is not None:
-                self.commit.commit_soon(hub.urgent)
-            hub.urgent = False
+                self.commit.commit_soon(hub.commits.urgent)
+            hub.commits.urgent = False
         if not self.scheduled:
             self.scheduled = True
             try:
@@ -101,7 +100,7 @@ class Turns:
 
     def poll(self) -> None:
         """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
-        self.polling = self.clock() - self.hub.now < self.busy_poll_s
+        self.polling = self.clock() - self.hub.clock.now < self.busy_poll_s
         if self.polling:
             self.loop.call_soon(self.poll)
 
@@ -113,12 +112,12 @@ class Turns:
                 continue
             batch = dirty[:]
             dirty.clear()
-            for outlet in batch:
-                _flush(outlet)
+            for output in batch:
+                _flush(output)
 
 
-def _flush(outlet: Outlet) -> None:
-    outlet.marked = False
-    owner = outlet.owner
+def _flush(output: Output) -> None:
+    output.marked = False
+    owner = output.owner
     if owner is not None:
         owner.flush()

@@ -27,7 +27,7 @@ class WebSocketWriter(Writer):
 
     def flush(self) -> None:
         if self.paused:
-            self.account(self.connection.waiting_bytes)
+            self.account(self.output.waiting_bytes)
         self.wake.set()
 
     def is_open(self) -> bool:
@@ -37,24 +37,24 @@ class WebSocketWriter(Writer):
         self.socket.transport.abort()
 
     async def write(self) -> None:
-        connection = self.connection
+        output = self.output
         while True:
             await self.wake.wait()
             self.wake.clear()
-            data = connection.take()
+            data = output.take()
             if data:
                 self.paused = True
                 self.account(len(data))
-                connection.sent(len(data))
+                output.sent(len(data))
                 await self.socket.send(data)
                 self.paused = False
                 self.turns.hub.counters.bytes_sent += len(data)
-                connection.sent(0)
+                output.sent(0)
                 self.account(0)
                 self.turns.now()
-                connection.drained()
+                self.connection.drained()
                 self.turns.worked()
-            if connection.closing and not connection.first:
+            if output.closing and not output.first:
                 await self.socket.close()
                 return
 
@@ -66,6 +66,7 @@ class WebSocketWriter(Writer):
                 return
             self.turns.now()
             connection.receive(data)
+            self.turns.hub.delivery.take_slow()  # who is too fast is not slowed down here
             self.turns.worked()
 
 

@@ -24,6 +24,7 @@ _TARGET: Final = _dtype(layout.TARGET)
 _IDENTIFIER: Final = _dtype(layout.IDENTIFIER)
 _NOTE_LENGTH: Final = _dtype(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = _dtype(layout.ORIGIN_HEAD)
+_USED: Final = _dtype(layout.USED)
 _PARTS: Final = len(layout.PARTS)
 
 Ints = Any  # numpy arrays of integers
@@ -73,12 +74,14 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
     origin = origin_head.copy()
     origin[with_origin] += _ORIGIN_HEAD.itemsize
     _demand(origin <= ends, first_offset)
-    payload = origin.copy()
-    payload[with_origin] += _field(data, origin_head[with_origin], _ORIGIN_HEAD, "name")
+    uses = origin.copy()
+    uses[with_origin] += _field(data, origin_head[with_origin], _ORIGIN_HEAD, "name")
+    payload = uses.copy()
+    payload[np.flatnonzero(head["flags"] & layout.USES)] += _USED.itemsize
     _demand(payload <= ends, first_offset)
     cuts = np.empty(len(starts) * _PARTS + 1, np.int64)
     cuts[-1] = ends[-1] if len(ends) else 0
-    columns = (starts, topic, publisher, properties, targets, origin_head, origin, payload)
+    columns = (starts, topic, publisher, properties, targets, origin_head, origin, uses, payload)
     cuts[:-1] = np.stack(columns, axis=1).reshape(-1)
     return cuts
 

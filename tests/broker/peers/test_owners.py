@@ -79,10 +79,10 @@ def test_an_intruder_that_a_silent_directory_let_in_leaves_when_it_speaks_again(
                     await intruder.connect()
                     await intruder.publish("t", b"still here", qos=1)
                     assert (await anext(aiter(owner.messages))).payload == b"still here"
-                    await until(lambda: client_id not in other.hub.sessions)
+                    await until(lambda: client_id not in other.hub.sessions.by_client_id)
                 finally:
                     await intruder.disconnect()
-                assert client_id in one.hub.sessions
+                assert client_id in one.hub.sessions.by_client_id
                 await owner.publish("x", b"", qos=1)
                 assert await answer(other.port, client_id, "eve") == 0x85
 
@@ -93,7 +93,7 @@ def test_a_piece_of_a_session_is_taken_by_its_owner_only() -> None:
     async def story() -> None:
         async with running(memory_city(), "b00") as [broker], enters(broker.port, "a", "eve") as _:
             assert broker.host is not None
-            session = broker.hub.sessions["a"]
+            session = broker.hub.sessions.by_client_id["a"]
             for owner, opened_us in (("ann", 1), ("", 1), ("eve", 2)):
                 piece = Piece("a", 1, FIRST | COMPLETE, owner, 1, 0, opened_us, 0, 600, seen=SeenIds().pack())
                 broker.host.roaming.arrived("b10", Message(TOPIC, encode_piece(piece), 1))
@@ -115,7 +115,7 @@ def test_a_connect_that_is_given_up_leaves_no_claim() -> None:
                 writer.write(encode(connect(client_id, "eve"), 5))
                 await writer.drain()
                 writer.transport.abort()
-            await until(lambda: not has(one, client_id) and client_id not in one.hub.sessions)
+            await until(lambda: not has(one, client_id) and client_id not in one.hub.sessions.by_client_id)
 
             async def is_free() -> bool:
                 return await answer(other.port, client_id, "ann") == 0
@@ -155,7 +155,7 @@ def test_an_assigned_identifier_is_its_users_in_the_whole_city() -> None:
                 assert assigned is not None
             assert await answer(other.port, assigned, "eve") == 0x85
             async with enters(other.port, assigned, "ann"):
-                await until(lambda: assigned in other.hub.sessions)
+                await until(lambda: assigned in other.hub.sessions.by_client_id)
 
     play(story())
 

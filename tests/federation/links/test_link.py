@@ -12,7 +12,8 @@ from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.links.transport import Transport, TransportEvents
 from metromq.federation.stages import FINAL
 from metromq.lab.sim.disk import Disk, DiskLog
-from metromq.protocol.session.hub import Federation, Hub, LinkCopy
+from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.settings import Settings
@@ -65,26 +66,26 @@ class Sender(Federation):
         self.hub.federate(self)
         recover(self.hub, disk.state, disk.after_state())
         self.transport = HandTransport()
-        self.link = Link(self.hub, PEER, self.hub.link_session(PEER), self.transport, self)
+        self.link = Link(self.hub, self.hub.links.backlog(PEER), self.transport, self)
         self.link.open()
         self.ups = 0
 
     def copies(self, message: Message) -> list[LinkCopy]:
-        return [LinkCopy(self.hub.link_session(PEER), slip_of(Hop(PEER, FINAL)))]
+        return [LinkCopy(self.hub.links.backlog(PEER), slip_of(Hop(PEER, FINAL)))]
 
     def link_up(self, link: Link) -> None:
         self.ups += 1
-        self.hub.resume(link.session)
+        self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
         assert problem
 
     def publish(self, number: int) -> None:
-        self.hub.publish(Message("a", str(number).encode(), 2), None)
+        self.hub.publishing.publish(Message("a", str(number).encode(), 2), None)
 
     def commit(self) -> None:
         self.disk.write()
-        self.hub.committed(self.hub.position)
+        self.hub.commits.committed(self.hub.commits.position)
         self.link.flush()
 
 
@@ -162,8 +163,7 @@ def test_a_link_delivers_in_order_exactly_once(events: list[str]) -> None:
     for event in (*events, "commit", "break", *["receive", "ack"] * 70):
         pair.do(event)
     assert pair.delivered == list(range(pair.published))
-    session = pair.sender.link.session
-    assert session.waiting() + len(session.inflight) == 0
+    assert pair.sender.link.backlog.unsettled() == 0
     assert pair.sender.link.unacknowledged == 0
 
 
@@ -173,7 +173,7 @@ def test_a_batch_is_bounded_and_frames_keep_their_place() -> None:
     for number in range(MAX_BATCH_MESSAGES + 1):
         sender.publish(number)
     sender.disk.write()
-    sender.hub.committed(sender.hub.position)
+    sender.hub.commits.committed(sender.hub.commits.position)
     sender.link.send_frame(b"frame")
     kinds = [kind for kind, _, _ in sender.transport.wire]
     assert kinds == [BATCH_TOPIC, BATCH_TOPIC, CONTROL_TOPIC]

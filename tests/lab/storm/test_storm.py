@@ -43,7 +43,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def ends_at_once(self: Departures, departure: Departure) -> None:
-    self._hub.close(departure.session)
+    self._hub.sessions.close(departure.session)
 
 
 def remembers_no_deletion(accepts: Callable[..., bool]) -> Callable[..., bool]:

@@ -49,6 +49,7 @@ class Refuse:
 
     reason_code: int
     reason: str
+    server_reference: str = ""  # with 0x9C (use another server) and 0x9D (server moved): which one
 
 
 @dataclass(frozen=True, slots=True)

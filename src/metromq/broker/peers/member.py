@@ -33,7 +33,7 @@ class CityMember:
         self._dialler = TcpDialler(known, tls, self._turns)
         credentials = Credentials(host.name, self.journal_id, secret, nonce)
         self._turns.now()
-        host.start(MqttTransport(self._dialler, credentials, lambda: hub.now))
+        host.start(MqttTransport(self._dialler, credentials, lambda: hub.clock.now))
         self._turns.worked()
         self._ticking = asyncio.create_task(self._tick())
 

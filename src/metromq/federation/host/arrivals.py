@@ -9,9 +9,10 @@ from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol.packing import Unpacker
 from metromq.protocol.session import records, store
+from metromq.protocol.session.backlog import SENT, Entry
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import SENT, Entry, Session
+from metromq.protocol.session.session import Session
 
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
 
@@ -57,7 +58,7 @@ class Arrivals:
             self._queue(session, item, is_aligned)
         if arrival is not None and piece.flags & COMPLETE:
             self._completed(session, arrival, piece)
-        self._hub.suspect(session)  # the rights here count, not those of the broker that queued it
+        self._hub.delivery.suspect(session)  # the rights here count, not those of the broker that queued it
         return session
 
     def _begin(self, old: str, piece: Piece, session: Session | None) -> Session:
@@ -73,12 +74,12 @@ class Arrivals:
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         if session is None:
-            session = hub.adopt(piece.client, piece.username, piece.opened_us)
+            session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
-            arrival.left_over = [*session.inflight.values(), *session.queue]
+            arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
@@ -93,9 +94,9 @@ class Arrivals:
             session.is_stale = False
             session.arriving = True
         session.seen = None if passes else seen
-        hub.note_session(session)
-        hub.note_seen(session)
-        now_us = int(hub.now * 1_000_000)
+        hub.sessions.record(session)
+        hub.sessions.record_seen(session)
+        now_us = int(hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
             self._node.announcer.owe(topic_filter, peers, now_us - age_us)
         self._subscribe(session, piece.grants)
@@ -103,21 +104,21 @@ class Arrivals:
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
-        self._hub.load_all(session)
-        for entry in list(session.queue):
+        self._hub.backlogs.load_all(session.backlog)
+        for entry in list(session.backlog.queue):
             if not entry.state and seen.holds(*self._id(entry)):
-                self._hub.abandon(session, entry)
+                self._hub.backlogs.abandon(session.backlog, entry)
 
     def _completed(self, session: Session, arrival: Arrival, piece: Piece) -> None:
         arrival.complete = True
-        if not arrival.merges and piece.sequence > session.sequence:
-            session.sequence = piece.sequence
-            self._hub.note_session(session)
+        if not arrival.merges and piece.sequence > session.backlog.sequence:
+            session.backlog.sequence = piece.sequence
+            self._hub.sessions.record(session)
         for entry in arrival.left_over:
             self._requeue(session, entry)
         for topic_filter, age_us in arrival.missed:
             self._catch_up.for_session(session, topic_filter, age_us)
-        self._timers.at(self._hub.now + ORDER_S, lambda: self._release(session))
+        self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session))
 
     def _subscribe(self, session: Session, grants: list[bytes]) -> None:
         hub = self._hub
@@ -126,8 +127,8 @@ class Arrivals:
             reader.u32()
             grant = store.unpack_grant(session, reader)
             if grant.full_filter() not in session.grants:
-                hub.restore_grant(grant)
-                hub.append(records.SUBSCRIBED, store.pack_grant(grant))
+                hub.subscriptions.restore(grant)
+                hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
 
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
@@ -137,25 +138,25 @@ class Arrivals:
 
     def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> None:
         hub = self._hub
-        if hub.came_already(session, item.message):
+        if hub.delivery.came_already(session, item.message):
             return
         if not is_aligned:
             if item.state <= SENT:  # of the others the client has had the message
-                hub.queue_again(session, item.message, item.flags, item.identifiers, 0)
+                hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, 0)
             return
-        if item.sequence != session.sequence + 1:  # the client may know its packet identifier
-            session.sequence = item.sequence - 1
-            hub.note_session(session)
-        hub.queue_again(session, item.message, item.flags, item.identifiers, item.state)
+        if item.sequence != session.backlog.sequence + 1:  # the client may know its packet identifier
+            session.backlog.sequence = item.sequence - 1
+            hub.sessions.record(session)
+        hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, item.state)
 
     def _requeue(self, session: Session, entry: Entry) -> None:
         """What came here for the session while it was away."""
         hub = self._hub
-        message = hub.load(entry)
-        hub.abandon(session, entry)
+        message = hub.backlogs.load(entry)
+        hub.backlogs.abandon(session.backlog, entry)
         named = message.named(self._node.name)
-        if not hub.came_already(session, named):
-            hub.queue_again(session, named, entry.flags, entry.identifiers, 0)
+        if not hub.delivery.came_already(session, named):
+            hub.sessions.queue_again(session, named, entry.flags, entry.identifiers, 0)
 
     def drained(self, old: str, signal: Signal) -> None:
         arrivals = self._by_client.get(signal.client, {})
@@ -174,23 +175,23 @@ class Arrivals:
         if session.arriving and not session.closed and self.is_complete(session.client_id):
             session.arriving = False
             self._put_in_order(session)
-            self._hub.pump(session)
+            self._hub.delivery.pump(session)
 
     def _put_in_order(self, session: Session) -> None:
         """Messages of one origin in the order in which it took them, where some came around by the old broker."""
         hub = self._hub
-        hub.load_all(session)
-        entries = [entry for entry in session.queue if not entry.state and not entry.dup]
+        hub.backlogs.load_all(session.backlog)
+        entries = [entry for entry in session.backlog.queue if not entry.state and not entry.dup]
         ordered = _by_origin(entries, [self._id(entry) for entry in entries])
         if ordered == entries:
             return
         for entry in ordered:
-            message = hub.load(entry).named(self._node.name)
-            hub.abandon(session, entry)
-            hub.queue_again(session, message, entry.flags, entry.identifiers, 0)
+            message = hub.backlogs.load(entry).named(self._node.name)
+            hub.backlogs.abandon(session.backlog, entry)
+            hub.sessions.queue_again(session, message, entry.flags, entry.identifiers, 0)
 
     def _id(self, entry: Entry) -> tuple[str, int]:
-        message = self._hub.load(entry)
+        message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
 
 

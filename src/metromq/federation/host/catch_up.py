@@ -33,17 +33,17 @@ class CatchUp:
 
     def mark(self) -> None:
         hub = self._hub
-        if hub.log is not None and (not self._marks or hub.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
-            self._marks.append((hub.wall_us, hub.log.next_offset()))
+        if hub.commits.log is not None and (not self._marks or hub.clock.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
+            self._marks.append((hub.clock.wall_us, hub.commits.log.next_offset()))
             if len(self._marks) > MAX_MARKS:
                 self._marks.popleft()
 
     def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
         """Messages that this broker accepted in the last `age_us`, as far back as this process remembers."""
-        log = self._hub.log
+        log = self._hub.commits.log
         if log is None or not self._marks:
             return
-        since_us = self._hub.wall_us - age_us
+        since_us = self._hub.clock.wall_us - age_us
         start = self._marks[0][1]
         for wall_us, offset in self._marks:
             if wall_us > since_us:
@@ -62,15 +62,16 @@ class CatchUp:
     def reroute(self, effect: Reroute) -> None:
         """What waits at a broker that is gone, for areas that now have another one, goes to the heir."""
         hub = self._hub
-        session = hub.link_session(effect.peer)
-        hub.load_all(session)
+        backlog = hub.links.backlog(effect.peer)
+        hub.backlogs.load_all(backlog)
         taken = [
             entry
-            for entry in (*session.inflight.values(), *session.queue)
-            if read_slip(entry.note).stage == OWNER and self._node.router.key(hub.load(entry).topic) == effect.key
+            for entry in (*backlog.inflight.values(), *backlog.queue)
+            if read_slip(entry.note).stage == OWNER
+            and self._node.router.key(hub.backlogs.load(entry).topic) == effect.key
         ]
         for entry in taken:
-            message = hub.load(entry)
+            message = hub.backlogs.load(entry)
             slip = read_slip(entry.note)
             route = self._node.route(
                 message.topic,
@@ -81,8 +82,8 @@ class CatchUp:
                 check=True,
             )
             if route.hops or route.shares:
-                hub.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
-            hub.abandon(session, entry)
+                hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
+            hub.backlogs.abandon(backlog, entry)
 
     def hand_over(self, effect: HandOver) -> None:
         """Another stand-in is responsible now: it gets what came while we were, to serve whom we could not."""
@@ -92,18 +93,18 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or self._node.router.key(message.topic) != effect.key:
                 continue
-            peers = sorted(names[target.session] for target in record.targets if target.session in names)
+            peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
-            self._hub.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
+            self._hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
 
     def replay(self, effect: Replay) -> None:
         """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""
         hub = self._hub
         number = self._link_numbers()[effect.peer]
-        now_us = int(hub.now * 1_000_000)
+        now_us = int(hub.clock.now * 1_000_000)
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            age_us = max(0, hub.wall_us - message.time_us)
+            age_us = max(0, hub.clock.wall_us - message.time_us)
             if not _is_missing(record, message, effect.peer, number):
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
@@ -111,7 +112,7 @@ class CatchUp:
                 continue
             shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
             served = (effect.peer,) if len(shares) == len(found) else ()
-            hub.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
+            hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
 
     def for_session(self, session: Session, topic_filter: str, age_us: int) -> None:
         """What came here before the session did, and not to where it was: the session gets it now."""
@@ -121,13 +122,13 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not matches(topic_filter, message.topic):
                 continue
-            if message.time_us >= hub.wall_us - age_us and grant is not None and grant.qos:
+            if message.time_us >= hub.clock.wall_us - age_us and grant is not None and grant.qos:
                 copy = message.named(self._node.name)
-                if not hub.came_already(session, copy):
-                    hub.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
+                if not hub.delivery.came_already(session, copy):
+                    hub.sessions.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
 
     def _link_numbers(self) -> dict[str, int]:
-        return {peer: self._hub.link_session(peer).number for peer in self._node.peers}
+        return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
 
 
 def _wants(topic_filter: str, topic: str) -> bool:
@@ -137,4 +138,4 @@ def _wants(topic_filter: str, topic: str) -> bool:
 def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
     if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
         return False
-    return all(target.session != number for target in record.targets)
+    return all(target.number != number for target in record.targets)

@@ -8,7 +8,8 @@ from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
-from metromq.protocol.session.hub import Hub, LinkCopy
+from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 
 CACHED_COPIES: Final = 10_000
@@ -37,7 +38,7 @@ class Copies:
         self._routed = None
 
     def for_hop(self, hop: Hop, flags: int = 0) -> LinkCopy:
-        return LinkCopy(self._hub.link_session(hop.peer), slip_of(hop, flags))
+        return LinkCopy(self._hub.links.backlog(hop.peer), slip_of(hop, flags))
 
     def of(self, message: Message) -> list[LinkCopy]:
         route = self._routing(message)
@@ -72,7 +73,7 @@ class Copies:
         return self._route
 
     def _of_client(self, message: Message) -> Distribution:
-        log = self._hub.log
+        log = self._hub.commits.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
         route = self._node.route(message.topic, CLIENT, self._node.name, number)

@@ -25,10 +25,11 @@ from metromq.federation.host.session_parcels import (
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import store
+from metromq.protocol.session.backlog import Entry
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.seen_ids import SeenIds
-from metromq.protocol.session.session import Entry, Session
+from metromq.protocol.session.session import Session
 
 ENTRIES_PER_TURN: Final = 256  # other clients must not wait while a long queue leaves
 PIECE_BYTES: Final = 128 * 1024
@@ -60,13 +61,13 @@ class Departures:
         self._by_client: dict[str, Departure] = {}
 
     def begin(self, session: Session, to: str, number: int, taken_us: int) -> None:
-        self._hub.load_all(session)
+        self._hub.backlogs.load_all(session.backlog)
         self.cancel(session.client_id)  # it was on its way to another broker
         departure = Departure(session, to, number, taken_us)
-        departure.left = len(session.inflight) + len(session.queue)
+        departure.left = len(session.backlog.inflight) + len(session.backlog.queue)
         self._by_client[session.client_id] = departure
         session.departed_to, session.departed_us = to, taken_us
-        self._hub.note_session(session)
+        self._hub.sessions.record(session)
         self._send_some(departure)
 
     def cancel(self, client: str) -> None:
@@ -77,7 +78,7 @@ class Departures:
         self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
         if not departure.session.closed:
             departure.session.departed_to = ""
-            self._hub.note_session(departure.session)
+            self._hub.sessions.record(departure.session)
 
     def has(self, client: str) -> bool:
         departure = self._by_client.get(client)
@@ -119,14 +120,14 @@ class Departures:
             if session.closed:
                 self.cancel(session.client_id)
                 continue
-            if not departure.complete or session.waiting() or session.inflight:
+            if not departure.complete or session.backlog.unsettled():
                 self._send_some(departure)
             self._end_if_drained(departure)
 
     def _send_some(self, departure: Departure) -> None:
         hub, session = self._hub, departure.session
-        hub.load_all(session)
-        entries = [*session.inflight.values(), *session.queue][:ENTRIES_PER_TURN]
+        hub.backlogs.load_all(session.backlog)
+        entries = [*session.backlog.inflight.values(), *session.backlog.queue][:ENTRIES_PER_TURN]
         rest = entries
         while rest or not departure.complete:
             some, rest = self._cut(rest)
@@ -139,12 +140,12 @@ class Departures:
             if not rest:
                 break
         for entry in entries:
-            hub.abandon(session, entry)
+            hub.backlogs.abandon(session.backlog, entry)
 
     def _cut(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
         size = count = 0
         for entry in entries:
-            size += len(self._hub.load(entry).payload)
+            size += len(self._hub.backlogs.load(entry).payload)
             if count and size > PIECE_BYTES:
                 break
             count += 1
@@ -154,7 +155,7 @@ class Departures:
         session = departure.session
         piece = Piece(session.client_id, departure.number, flags, session.username)
         piece.taken_us, piece.opened_us = departure.taken_us, session.opened_us
-        piece.clean_us, piece.expiry_s, piece.sequence = session.clean_us, session.expiry_s, session.sequence
+        piece.clean_us, piece.expiry_s, piece.sequence = session.clean_us, session.expiry_s, session.backlog.sequence
         piece.waiting = [self._waiting(session, entry) for entry in entries]
         if departure.first:
             piece.flags |= FIRST
@@ -173,7 +174,7 @@ class Departures:
 
     def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:
         """Filters that brokers out of reach do not know of yet: they must look back when they are told."""
-        now_us = int(self._hub.now * 1_000_000)
+        now_us = int(self._hub.clock.now * 1_000_000)
         found: list[tuple[str, int, tuple[str, ...]]] = []
         for full_filter in session.grants:
             since_us, peers = self._node.announcer.untold(full_filter)
@@ -184,25 +185,25 @@ class Departures:
     def _seen(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
         seen = session.seen or SeenIds()
-        for entry in (*session.inflight.values(), *session.queue):
-            message = self._hub.load(entry)
+        for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
+            message = self._hub.backlogs.load(entry)
             origin = message.origin or self._node.name
             seen.discard(origin, message.origin_offset if message.origin else message.offset)
         return seen
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
-        behind = (session.sequence + 1 - entry.packet_id) % 65535
-        sequence = max(session.sequence - behind, 0)
+        behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535
+        sequence = max(session.backlog.sequence - behind, 0)
         return Waiting(
-            sequence, entry.flags, entry.state, entry.identifiers, self._hub.load(entry).named(self._node.name)
+            sequence, entry.flags, entry.state, entry.identifiers, self._hub.backlogs.load(entry).named(self._node.name)
         )
 
     def _end_if_drained(self, departure: Departure) -> None:
         session = departure.session
-        if not departure.complete or session.waiting() or session.inflight or self._arrives(session.client_id):
+        if not departure.complete or session.backlog.unsettled() or self._arrives(session.client_id):
             return
         if departure.markers >= {self._node.name, *self._node.peers}:
-            self._hub.close(session)
+            self._hub.sessions.close(session)
             self.cancel(session.client_id)
 
     def send_signal(self, to: str, signal: Signal) -> None:
@@ -210,6 +211,6 @@ class Departures:
 
     def _send(self, to: str, payload: bytes) -> None:
         message = Message(TOPIC, payload, 1)
-        message.time_us = self._hub.wall_us
+        message.time_us = self._hub.clock.wall_us
         message.kind = KIND_REPLAY
-        self._hub.deliver12(message, [], [self._copies.for_hop(Hop(to, FINAL))], None, 0)
+        self._hub.publishing.deliver12(message, [], [self._copies.for_hop(Hop(to, FINAL))], None, 0)

@@ -39,9 +39,11 @@ from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records
-from metromq.protocol.session.hub import Federation, Hub, LinkCopy, Waiter
+from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import PROTOCOL_ERROR
 
@@ -58,15 +60,15 @@ class Host(Federation):
         self.city = city
         self.name = name
         self.hub = hub
-        self.node = Node(city, name, hub.wall_us, self._now_us(), lambda: hub.wall_us)
+        self.node = Node(city, name, hub.clock.wall_us, self._now_us(), lambda: hub.clock.wall_us)
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
-        self.heard: dict[str, Outlet] = {}  # connections over which peers speak to us
+        self.heard: dict[str, NetworkConnection] = {}  # connections over which peers speak to us
         self._hello_s = city.membership.hello_interval_ms / 1000
         self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
         self._transport: Transport | None = None
-        self._ticked_at = hub.now
+        self._ticked_at = hub.clock.now
         self._timers = Timers()
         self._copies = Copies(hub, self.node, self.inbox)
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
@@ -89,20 +91,20 @@ class Host(Federation):
         }
 
     def _now_us(self) -> int:
-        return int(self.hub.now * 1_000_000)
+        return int(self.hub.clock.now * 1_000_000)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self, transport: Transport) -> None:
         """After recovery: opens links to the peers and begins to greet."""
         self._transport = transport
-        self._ticked_at = self.hub.now
+        self._ticked_at = self.hub.clock.now
         for peer in self.node.neighbours:
             self._open_link(peer)
-        for session in list(self.hub.sessions.values()):
+        for session in list(self.hub.sessions.by_client_id.values()):
             if session.departed_to:
                 self.roaming.restored(session)
-            elif not session.client_id.startswith("$"):
+            else:
                 self.node.directory.restored(
                     session.client_id,
                     session.claimed_us,
@@ -119,16 +121,16 @@ class Host(Federation):
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
-        passed_s = hub.now - self._ticked_at
-        self._ticked_at = hub.now
+        passed_s = hub.clock.now - self._ticked_at
+        self._ticked_at = hub.clock.now
         if passed_s > self.tick_s + self._hello_s:
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
         if self._transport is not None:
-            self._transport.tick(hub.now)
-        self.run(self.node.tick(now_us, len(hub.connections) - len(self.heard)))
+            self._transport.tick(hub.clock.now)
+        self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
         self._catch_up.mark()
-        self._timers.run(hub.now)
+        self._timers.run(hub.clock.now)
         self.roaming.tick()
 
     def rest_s(self) -> float:
@@ -136,10 +138,9 @@ class Host(Federation):
         return BUSY_TICK_S if self.roaming.is_busy() else self.tick_s
 
     def link_up(self, link: Link) -> None:
-        waiting = link.session.waiting() + len(link.session.inflight)
-        self._report("info", "link is up", peer=link.peer, waiting=waiting)
+        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled())
         self.run(self.node.peer_up(link.peer, self._now_us()))
-        self.hub.resume(link.session)
+        self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
         self._report("info", "link is down", peer=link.peer, problem=problem)
@@ -158,7 +159,7 @@ class Host(Federation):
         self.links[effect.peer].send_frame(encode_frame(effect.frame))
 
     def _keep(self, effect: Keep) -> None:
-        self.hub.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
+        self.hub.commits.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
 
     def _facts_learnt(self, effect: FactsLearnt) -> None:
         for fact in effect.facts:
@@ -174,7 +175,7 @@ class Host(Federation):
 
     def _open_link(self, peer: str) -> None:
         if self._transport is not None:
-            link = self.links[peer] = Link(self.hub, peer, self.hub.link_session(peer), self._transport, self)
+            link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
             link.open()
 
     def _routes_changed(self, effect: RoutesChanged) -> None:
@@ -201,11 +202,11 @@ class Host(Federation):
     def unsubscribed(self, filter: str, share: str) -> None:
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        return self.roaming.asks(outlet, client_id, clean_start, username)
+    def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
+        return self.roaming.asks(connection, client_id, clean_start, username)
 
-    def gave_up(self, outlet: Outlet, client_id: str) -> None:
-        self.roaming.gave_up(outlet, client_id)
+    def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
+        self.roaming.gave_up(connection, client_id)
 
     def connected(self, session: Session, resumed: bool) -> None:
         self.roaming.entered(session)
@@ -217,7 +218,7 @@ class Host(Federation):
         return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
-        if not session.client_id.startswith("$") and not self.roaming.is_entering(session.client_id):
+        if not self.roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:
@@ -231,14 +232,14 @@ class Host(Federation):
 
     # --- what peers send ------------------------------------------------------------------------------------------
 
-    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+    def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
         old = self.heard.get(peer)
-        if old is not None and old is not outlet:
+        if old is not None and old is not connection:
             old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
-        self.heard[peer] = outlet
+        self.heard[peer] = connection
 
-    def link_lost(self, peer: str, outlet: Outlet) -> None:
-        if self.heard.get(peer) is outlet:
+    def link_lost(self, peer: str, connection: NetworkConnection) -> None:
+        if self.heard.get(peer) is connection:
             del self.heard[peer]
 
     def journal_told(self, peer: str, journal: str) -> None:

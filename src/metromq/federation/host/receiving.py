@@ -13,7 +13,9 @@ from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
-from metromq.protocol.session.hub import Hub, LinkCopy, Waiter
+from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
 
 
@@ -32,7 +34,7 @@ class Receiving:
         self.bytes: dict[str, int] = dict.fromkeys(node.peers, 0)
 
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
-        entries = decode_batch(payload, self._hub.wall_us)
+        entries = decode_batch(payload, self._hub.clock.wall_us)
         self._count(peer, len(entries), len(payload))
         for entry in entries:
             self._take(peer, entry)
@@ -40,9 +42,9 @@ class Receiving:
         if waiter is not None:
             inbox = self._inbox
             cursor = Packer().text(peer).u64(inbox.journal_number(peer)).i64(inbox.cursor(peer)).done()
-            self._hub.append(records.LINK, cursor, True)
+            self._hub.commits.append(records.LINK, cursor, True)
             inbox.settled(peer)
-            self._hub.when_committed(waiter)
+            self._hub.commits.when_committed(waiter)
 
     def run(self, peer: str, payload: bytes) -> None:
         """QoS 0 packets as their publisher sent them: passed on as they are wherever that is possible."""
@@ -56,10 +58,12 @@ class Receiving:
             slip_route = self._node.route(route.topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
             onward = self._copies.of_run(slip_route)
         if route.plain and onward is not None and self._node.name not in slip.served:
-            hub.spread(route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward)
+            hub.publishing.spread(
+                route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward
+            )
             return
         for text in run.payloads():
-            message = Message(route.topic, text, 0, False, b"", 0, hub.wall_us, "", KIND_LINK, run.origin)
+            message = Message(route.topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
             self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit))
         self._copies.take(None)
 
@@ -85,6 +89,6 @@ class Receiving:
             uses &= ~DELIVER  # it came as a stored message before
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses)
-        self._hub.publish(message, None, uses, bool(uses & DELIVER))
+        self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))
         if is_late:
             self._retained.repeat(message.topic)

@@ -17,7 +17,8 @@ from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session.hub import Hub, LinkCopy
+from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import matches
@@ -78,14 +79,14 @@ class RetainedVersions:
         return (message.time_us, message.origin) < self._version(message.topic)
 
     def _version(self, topic: str) -> tuple[int, str]:
-        stored = self._hub.retained.get(topic)
+        stored = self._hub.retained.messages.get(topic)
         if stored is not None:
             return stored.time_us, stored.origin or self._node.name
         return self._tombstones.get(topic, (0, ""))
 
     def repeat(self, topic: str) -> None:
         """An older value came late: whoever got it gets the newest again, so that it is the last one seen."""
-        stored = self._hub.retained.get(topic)
+        stored = self._hub.retained.messages.get(topic)
         if stored is not None:
             self._give(stored)
 
@@ -98,7 +99,7 @@ class RetainedVersions:
             return
         question = self._questions[topic_filter] = _Question(set(peers))
         self._run([Send(peer, RetainedRequest((topic_filter,))) for peer in sorted(peers)])
-        self._timers.at(self._hub.now + ANSWER_S, lambda: self._answer(topic_filter, question))
+        self._timers.at(self._hub.clock.now + ANSWER_S, lambda: self._answer(topic_filter, question))
 
     def waits(self, session: Session, full_filter: str, new: bool) -> bool:
         question = self._questions.get(full_filter)
@@ -121,7 +122,7 @@ class RetainedVersions:
         if self._questions.get(topic_filter) is question:
             del self._questions[topic_filter]
             for session, full_filter in question.waiting:
-                self._hub.retained_now(session, full_filter)
+                self._hub.retained.waited(session, full_filter)
 
     def _is_waiting(self, session: Session, topic: str) -> bool:
         """Whether the session will get the topic's value in answer to its subscription."""
@@ -136,37 +137,37 @@ class RetainedVersions:
         """Everything stored, and every deletion still known, of the filters; the peer keeps what is newer."""
         found: dict[str, Message] = {}  # filters overlap: each topic once
         for topic_filter in effect.filters:
-            for message in (*self._hub.retained.match(topic_filter), *self._deletions(topic_filter)):
+            for message in (*self._hub.retained.messages.match(topic_filter), *self._deletions(topic_filter)):
                 found[message.topic] = message
         copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
         for message in found.values():
             if not message.topic.startswith("$"):
-                self._hub.replay(message, copies)
+                self._hub.publishing.replay(message, copies)
         packer = Packer().u32(len(effect.filters))
         for topic_filter in effect.filters:
             packer.text(topic_filter)
         done = Message(RETAINED_TOPIC, packer.done(), 1)
-        done.time_us = self._hub.wall_us
+        done.time_us = self._hub.clock.wall_us
         done.kind = KIND_REPLAY
-        self._hub.deliver12(done, [], [self._copies.for_hop(Hop(effect.peer, FINAL))], None, 0)
+        self._hub.publishing.deliver12(done, [], [self._copies.for_hop(Hop(effect.peer, FINAL))], None, 0)
 
     def keep_up(self, message: Message, copies: list[LinkCopy]) -> None:
         """A QoS 0 message is lost with its link; the store of the peer gets it all the same."""
-        peers = [LinkCopy(copy.session, slip_of(Hop("", FINAL), SYNC)) for copy in copies]
+        peers = [LinkCopy(copy.backlog, slip_of(Hop("", FINAL), SYNC)) for copy in copies]
         if peers:
-            self._hub.replay(message, peers)
+            self._hub.publishing.replay(message, peers)
 
     def sync(self, message: Message) -> None:
         """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
-        if self._hub.keep(message) and message.payload:
+        if self._hub.retained.keep(message) and message.payload:
             self._give(message)
 
     def _give(self, message: Message) -> None:
         hub = self._hub
         for target in hub.routes.find(message.topic.encode()).targets:
             if not self._is_waiting(target.session, message.topic):
-                hub.send_retained(target.session, message, min(target.qos, message.qos), target.identifiers)
-                hub.pump(target.session)
+                hub.retained.send(target.session, message, min(target.qos, message.qos), target.identifiers)
+                hub.delivery.pump(target.session)
 
     def _deletions(self, topic_filter: str) -> list[Message]:
         found: list[Message] = []

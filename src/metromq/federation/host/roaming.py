@@ -16,7 +16,7 @@ from metromq.federation.node import Node
 from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
@@ -29,7 +29,7 @@ STATE_S: Final = 2.0  # and then for the session itself; what comes later is add
 class _Held:
     """A client that waits to be let in, and since when."""
 
-    outlet: Outlet
+    connection: NetworkConnection
     time_us: int
     username: str
 
@@ -44,7 +44,7 @@ class Report(Protocol):
 class _Next:
     """A client with the identifier of one that waits, of another user: it is asked for when that one is decided on."""
 
-    outlet: Outlet
+    connection: NetworkConnection
     clean_start: bool
     username: str
 
@@ -70,21 +70,22 @@ class Roaming:
         self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
-        self._entering: dict[str, Outlet] = {}  # clients that were let in; they may still have to wait for the journal
+        # Clients that were let in; they may still have to wait for the journal.
+        self._entering: dict[str, NetworkConnection] = {}
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
+    def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
         time_us = self._node.clock.stamp_us()
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
         if earlier is not None:
             if earlier.username != username and not replaces:
                 # Whoever waits owns nothing yet: it must not keep the owner out, nor lose its session on the way here.
-                self._next.setdefault(client_id, []).append(_Next(outlet, clean_start, username))
+                self._next.setdefault(client_id, []).append(_Next(connection, clean_start, username))
                 return True
-            earlier.outlet.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
-        self._held[client_id] = _Held(outlet, time_us, username)
+            earlier.connection.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+        self._held[client_id] = _Held(connection, time_us, username)
         session = self._hub.sessions.get(client_id)
         opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
         clean_us = time_us if clean_start else session.clean_us if session is not None else 0
@@ -94,7 +95,7 @@ class Roaming:
         self._run(effects)
         if client_id not in self._held:
             return True  # answered already, and let in
-        self._timers.at(self._hub.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
+        self._timers.at(self._hub.clock.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
@@ -106,13 +107,13 @@ class Roaming:
             return
         is_elsewhere = effect.broker and effect.broker != self._node.name
         if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
-            self._timers.at(self._hub.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
+            self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
         else:
             self._let_in(effect.client)
 
     def refused(self, effect: SessionRefused) -> None:
         if self._waits(effect.client, effect.time_us):
-            self._held.pop(effect.client).outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+            self._held.pop(effect.client).connection.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             self._ask_next(effect.client)
 
     def _ask_next(self, client_id: str) -> None:
@@ -120,12 +121,12 @@ class Roaming:
         behind = self._next.get(client_id, [])
         while behind and client_id not in self._held:
             one = behind.pop(0)
-            if one.outlet.closing:
+            if one.connection.output.closing:
                 continue
-            if self._hub.is_foreign(client_id, one.username):
-                one.outlet.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+            if self._hub.sessions.is_foreign(client_id, one.username):
+                one.connection.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             else:
-                self.asks(one.outlet, client_id, one.clean_start, one.username)
+                self.asks(one.connection, client_id, one.clean_start, one.username)
         if not behind:
             self._next.pop(client_id, None)
 
@@ -141,21 +142,21 @@ class Roaming:
     def _let_in(self, client_id: str) -> None:
         if self._departures.has(client_id):  # what went away did not come back in time
             self._departures.cancel(client_id)
-            session = self._hub.sessions[client_id]
+            session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
             session.seen = SeenIds()
-        outlet = self._entering[client_id] = self._held.pop(client_id).outlet
-        outlet.proceed()
-        if outlet.closing:
-            self.gave_up(outlet, client_id)
+        connection = self._entering[client_id] = self._held.pop(client_id).connection
+        connection.proceed()
+        if connection.output.closing:
+            self.gave_up(connection, client_id)
         self._ask_next(client_id)
 
-    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+    def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
         """It was let in and did not come: the city must not believe that its session is here."""
-        if self._entering.get(client_id) is not outlet:
+        if self._entering.get(client_id) is not connection:
             return
         del self._entering[client_id]
-        if client_id not in self._hub.sessions:
+        if self._hub.sessions.get(client_id) is None:
             self._run(self._node.directory.ended(client_id))
 
     def is_entering(self, client_id: str) -> bool:
@@ -222,7 +223,7 @@ class Roaming:
             self._run(directory.connected(client_id, piece.taken_us, False, False, owner, taken.opened_us))
         if held is not None and held.time_us == piece.taken_us and self._arrivals.is_complete(client_id):
             self._let_in(client_id)
-        hub.pump(taken)
+        hub.delivery.pump(taken)
 
     def tick(self) -> None:
         self._departures.tick()
@@ -235,7 +236,7 @@ class Roaming:
     def taken(self, effect: SessionTaken) -> None:
         """The client is elsewhere now: its connection ends here, its will is not published, its session follows."""
         held = self._held.pop(effect.client, None)
-        waiting = held.outlet if held is not None else self._entering.pop(effect.client, None)
+        waiting = held.connection if held is not None else self._entering.pop(effect.client, None)
         if waiting is not None:
             waiting.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
         self._ask_next(effect.client)
@@ -247,16 +248,16 @@ class Roaming:
             return
         session.will = None
         session.will_at = 0.0
-        outlet = session.outlet
-        if outlet is not None:
-            outlet.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
-            self._hub.detach(session, True)
+        connection = session.connection
+        if connection is not None:
+            connection.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
+            self._hub.sessions.detach(session, True)
         if session.closed:
             return
         if effect.clean_start or not session.expiry_s:
-            self._hub.close(session)
+            self._hub.sessions.close(session)
             return
-        self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.waiting())
+        self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.backlog.waiting())
         session.arriving = False
         number = self._node.clock.stamp_us()
         self._departures.begin(session, effect.broker, number, effect.time_us)
@@ -270,7 +271,7 @@ class Roaming:
         """Another user has the client identifier: the session ends with all that waits for it."""
         hub = self._hub
         self._report("warning", "a session ends, another user has its client identifier", client=session.client_id)
-        if session.outlet is not None:
-            session.outlet.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
-            hub.detach(session, False)
-        hub.close(session)
+        if session.connection is not None:
+            session.connection.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
+            hub.sessions.detach(session, False)
+        hub.sessions.close(session)

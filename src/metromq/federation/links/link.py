@@ -1,6 +1,6 @@
 """The sending end of a link: collects what the hub gives it for a peer and sends it in batches; no I/O.
 
-What waits for the peer is in the hub's queue for the link, and in the journal; a batch that is not settled when the
+What waits for the peer is in the hub's backlog of the link, and in the journal; a batch that is not settled when the
 link breaks is still there, and is sent again over the next connection.
 """
 
@@ -12,12 +12,11 @@ from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPI
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import Transport
-from metromq.protocol.session.census import DELAY_BUCKETS
+from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Flusher, Outlet
-from metromq.protocol.session.session import Session
-from metromq.protocol.wire.packets import MQTT5
+from metromq.protocol.session.output import Flusher, LinkOutput
+from metromq.protocol.session.topic_counts import DELAY_BUCKETS
 
 MAX_BATCH_MESSAGES: Final = 512
 MAX_BATCH_BYTES: Final = 256 * 1024
@@ -38,9 +37,9 @@ class LinkEvents(Protocol):
 class Link(Flusher):
     """One per peer."""
 
-    def __init__(self, hub: Hub, peer: str, session: Session, transport: Transport, host: LinkEvents) -> None:
-        self.peer = peer
-        self.session = session
+    def __init__(self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents) -> None:
+        self.peer = backlog.peer
+        self.backlog = backlog
         self.up = False
         self.problem = ""
         self.sent_messages = 0
@@ -48,7 +47,7 @@ class Link(Flusher):
         self._hub = hub
         self._host = host
         self._transport = transport
-        self._outlet = LinkOutlet(self, hub)
+        self._output = _Output(self, hub)
         self._batches: deque[tuple[int, int, int]] = deque()  # under way: token, last offset, bytes
         self._choked = False  # the network takes no more for now
         self._delays = [0] * DELAY_BUCKETS
@@ -100,17 +99,17 @@ class Link(Flusher):
 
     def _send_batch(self, batch: list[LinkMessage], must_store: bool) -> None:
         hub = self._hub
-        data = encode_batch(batch, hub.wall_us, hub.name)
+        data = encode_batch(batch, hub.clock.wall_us, hub.name)
         size = sum(_bytes_of(entry) for entry in batch)
         self.sent_messages += len(batch)
         self.sent_bytes += len(data)
-        delay_us = max(hub.wall_us - batch[0].message.time_us, 0)
+        delay_us = max(hub.clock.wall_us - batch[0].message.time_us, 0)
         self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
         token = self._transport.send(self.peer, BATCH_TOPIC, data, must_store)
         if must_store and self.up:
             self._batches.append((token, batch[-1].sequence, size))
         else:
-            self._outlet.waiting_bytes -= size
+            self._output.waiting_bytes -= size
 
     def _send_runs(self) -> None:
         runs, self.runs = self.runs, []
@@ -119,14 +118,14 @@ class Link(Flusher):
             self.sent_bytes += len(data)
             self._transport.send(self.peer, RUN_TOPIC, data, False)
         under_way = sum(size for _, _, size in self._batches)
-        self._outlet.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
+        self._output.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
 
     def _discard(self) -> None:
         self._batches.clear()
         self.durable.clear()
         self.fleeting.clear()
         self.runs.clear()
-        self._outlet.waiting_bytes = 0
+        self._output.waiting_bytes = 0
 
     # What the transport tells.
 
@@ -135,8 +134,8 @@ class Link(Flusher):
         self.problem = ""
         self._choked = False
         self._discard()
-        self._outlet.closing = False
-        self.session.outlet = self._outlet
+        self._output.closing = False
+        self.backlog.output = self._output
         self._host.link_up(self)
 
     def lost(self, problem: str) -> None:
@@ -144,7 +143,7 @@ class Link(Flusher):
         is_news, self.problem = problem != self.problem, problem
         self._discard()
         if was_up:
-            self.session.outlet = None
+            self.backlog.output = None
         if was_up or is_news:
             self._host.link_down(self, problem)
 
@@ -156,8 +155,8 @@ class Link(Flusher):
         if not is_stored:  # the peer's disk is full: it gets the batch again later
             self._transport.reset(self.peer, "the peer cannot store messages")
             return
-        self._outlet.waiting_bytes -= size
-        self._hub.acknowledged_through(self.session, offset)
+        self._output.waiting_bytes -= size
+        self._hub.links.acknowledged_through(self.backlog, offset)
 
     def may_send(self, allowed: bool) -> None:
         self._choked = not allowed
@@ -166,19 +165,17 @@ class Link(Flusher):
 
 
 @final
-class LinkOutlet(Outlet):
+class _Output(LinkOutput):
     """What the hub sees of a link."""
 
     def __init__(self, link: Link, hub: Hub) -> None:
         super().__init__(hub.dirty, SOFT_BYTES, HARD_BYTES)
-        self.is_link = True
-        self.version = MQTT5
         self.link = link
         self.hub = hub
         self.owner = link
 
     def carry(self, message: Message, note: bytes) -> bool:
-        if message.expires_at_us and message.expires_at_us <= self.hub.wall_us:
+        if message.expires_at_us and message.expires_at_us <= self.hub.clock.wall_us:
             return False
         self._add(self.link.durable, message, note, message.offset)
         return True
@@ -197,7 +194,7 @@ class LinkOutlet(Outlet):
             return
         self.link.runs.append((encode_run(newer, origin or self.hub.name, note, run), count))
         self.waiting_bytes += len(run)
-        self._mark()
+        self.mark()
 
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
         slip = read_slip(note)
@@ -205,12 +202,7 @@ class LinkOutlet(Outlet):
         entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, *shares, slip.limit)
         entries.append(entry)
         self.waiting_bytes += _bytes_of(entry)
-        self._mark()
-
-    def _mark(self) -> None:
-        if not self.marked:
-            self.marked = True
-            self.dirty.append(self)
+        self.mark()
 
 
 def _bytes_of(entry: LinkMessage) -> int:

@@ -15,7 +15,7 @@ from metromq.lab.sim.network import Network, StreamEnd, StreamListener
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.outlet import Flusher
+from metromq.protocol.session.output import Flusher
 from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.settings import Settings
 
@@ -76,7 +76,7 @@ class SimBroker:
         self._access = _SimAccess(LinkAccess(self.name, host.node.peers, secret, False, host.journal_told, self._nonce))
         self._network.acceptors[self.name] = self
         credentials = Credentials(self.name, disk.journal_id, secret, self._nonce)
-        self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.now)))
+        self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         self._tick(disk.lives, host.rest_s, host.tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
 
@@ -121,11 +121,11 @@ class SimBroker:
         if hub is None:
             return
         while hub.dirty:
-            outlet = hub.dirty.pop(0)
-            outlet.marked = False
-            if outlet.owner is not None:
-                outlet.owner.flush()
-        if hub.position > hub.committed_position and not self._committing:
+            output = hub.dirty.pop(0)
+            output.marked = False
+            if output.owner is not None:
+                output.owner.flush()
+        if hub.commits.position > hub.commits.committed_position and not self._committing:
             self._committing = True
             life = self.disk.lives
             self._network.clock.after(COMMIT_S, lambda: self.run(lambda: self._commit(life)))
@@ -134,7 +134,7 @@ class SimBroker:
         if self.hub is not None and life == self.disk.lives:
             self._committing = False
             self.disk.sync()  # as with durability = "fsync": what is confirmed outlives a power cut
-            self.hub.committed(self.hub.position)
+            self.hub.commits.committed(self.hub.commits.position)
 
     def _tick(self, life: int, rest_s: Callable[[], float], action: Callable[[], None]) -> None:
         def tick() -> None:
@@ -147,8 +147,6 @@ class SimBroker:
 
     def _check(self) -> None:
         assert self.hub is not None
-        for connection in list(self.hub.connections):
-            connection.check()
         self.hub.tick()
 
     # Connections.
@@ -193,8 +191,7 @@ class SimBroker:
 
     def backlog(self, peer: str) -> int:
         """Messages that wait for a peer or are on their way to it."""
-        session = self.host.links[peer].session if self.host is not None else None
-        return session.waiting() + len(session.inflight) if session is not None else 0
+        return self.host.links[peer].backlog.unsettled() if self.host is not None else 0
 
 
 @final
@@ -229,7 +226,7 @@ class _Served(Flusher):
         self._broker = broker
         self._end = end
         self._connection = connection
-        connection.owner = self
+        connection.output.owner = self
 
     def received(self, data: bytes) -> None:
         self._broker.run(lambda: self._connection.receive(data))
@@ -238,16 +235,16 @@ class _Served(Flusher):
         self._broker.run(self._connection.lost)
 
     def flush(self) -> None:
-        connection = self._connection
-        data = connection.take()
-        connection.sent(0)
+        output = self._connection.output
+        data = output.take()
+        output.sent(0)
         if data:
             self._end.write(data)
-        if connection.closing:
+        if output.closing:
             self._end.abort()
-            connection.lost()
-        elif connection.hungry:
-            connection.drained()
+            self._connection.lost()
+        elif output.hungry:
+            self._connection.drained()
 
 
 class _SimAccess(Access):

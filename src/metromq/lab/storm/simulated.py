@@ -100,7 +100,7 @@ class SimulatedStorm:
         for name in self._names:
             self._probe(name)
         for name, broker in self.city.brokers.items():
-            for client_id in broker.hub.sessions if broker.hub is not None else ():
+            for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
 

@@ -4,7 +4,7 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.routes import ReadCheck
 from metromq.protocol.session.session import Session
 
@@ -24,7 +24,7 @@ class Peer:
 class Later:
     """A decision that has still to be found out; its client waits, nobody else does."""
 
-    def start(self, outlet: Outlet) -> None:
+    def start(self, connection: NetworkConnection) -> None:
         """Called once; the decision goes to the `decide` of this connection."""
         raise NotImplementedError
 
@@ -40,11 +40,19 @@ class Decision:
     With `later` it is no answer yet, and all but `later` is without meaning.
     """
 
-    def __init__(self, reason_code: int, reason: str = "", username: str = "", data: bytes | None = None) -> None:
+    def __init__(
+        self,
+        reason_code: int,
+        reason: str = "",
+        username: str = "",
+        data: bytes | None = None,
+        server_reference: str = "",
+    ) -> None:
         self.reason_code = reason_code
         self.reason = reason
         self.username = username
         self.data = data  # for the client's next AUTH
+        self.server_reference = server_reference  # with 0x9C and 0x9D: where the client may go instead
         self.broker = ""  # the peer broker that has proved its name; empty: a client
         self.exchange: object = None  # the authenticator's own state between two AUTH packets
         self.later: Later | None = None

@@ -1,12 +1,14 @@
 """What a hub asks and tells the rest of the city; the base class is a city of one broker."""
 
+from typing import final
+
 from mypy_extensions import mypyc_attr
 
-from metromq.protocol.session.commitment import Waiter
+from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.routes import LinkCopy as LinkCopy
-from metromq.protocol.session.routes import RemoteCheck
+from metromq.protocol.session.routes import RemoteCheck, RouteTable
 from metromq.protocol.session.session import Session
 
 
@@ -62,20 +64,20 @@ class Federation(RemoteCheck):
     def replayed(self, message: Message, uses: int) -> None:
         """A message that came from a peer was read again after a restart; `uses` is what it was taken for."""
 
-    def asks(self, outlet: Outlet, client_id: str, clean_start: bool, username: str) -> bool:
-        """A client wants in. True: it waits until the federation calls `outlet.proceed` or `outlet.refuse`."""
+    def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
+        """A client wants in. True: it waits until the federation calls its `proceed` or `refuse`."""
         return False
 
-    def gave_up(self, outlet: Outlet, client_id: str) -> None:
+    def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
         """A connection is gone that had sent CONNECT and was not let in."""
 
     def ended(self, session: Session) -> None:
         """A session is over."""
 
-    def link_accepted(self, peer: str, outlet: Outlet) -> None:
+    def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
         """A peer broker has proved who it is and speaks over this connection."""
 
-    def link_lost(self, peer: str, outlet: Outlet) -> None:
+    def link_lost(self, peer: str, connection: NetworkConnection) -> None:
         """That connection is gone."""
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
@@ -84,3 +86,18 @@ class Federation(RemoteCheck):
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
         """Whether this broker's members are served with this message."""
         return True
+
+
+@final
+class CityPlace:
+    """This broker's place among others; it is alone until it joins them."""
+
+    def __init__(self) -> None:
+        self.federation = Federation()
+        self.joined = False
+
+    def join(self, federation: Federation, routes: RouteTable) -> None:
+        self.federation = federation
+        self.joined = True
+        routes.remote_check = federation
+        routes.clear()

@@ -1,16 +1,18 @@
-"""One client connection without I/O: bytes in with `receive`, bytes out through the outlet."""
+"""One client connection without I/O: bytes in with `receive`, bytes out through its output."""
 
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
 from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.session.forwarding import run_end
-from metromq.protocol.session.handshake import CLOSED, HELD_BACK, NEW, OPEN
-from metromq.protocol.session.hub import Hub, Waiter
-from metromq.protocol.session.incoming import AckLater, Incoming
-from metromq.protocol.session.outlet import Outlet
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.counters import BrokerCounters
+from metromq.protocol.session.handshake import Handshake
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.incoming import Incoming
+from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
-from metromq.protocol.topics.names import split_shared, validate_filter
+from metromq.protocol.session.subscribing import Subscribing
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.decode import decode
 from metromq.protocol.wire.encode import encode
@@ -23,88 +25,127 @@ from metromq.protocol.wire.packets import (
     PUBLISH,
     Ack,
     Auth,
+    Connack,
     Connect,
     Disconnect,
     Packet,
     Pingreq,
     Properties,
     Publish,
-    Suback,
     Subscribe,
-    Subscription,
-    Unsuback,
     Unsubscribe,
 )
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
+LARGE_BYTES: Final = 65_536  # a packet that lacks so much is put together once, not again for every piece
+LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
+
+# What CONNACK of 3.1.1 has a code for; other violations only close [MQTT-3.1.2-2], [MQTT-3.1.3-9].
+ANSWERED_311: Final = (reasons.UNSUPPORTED_PROTOCOL_VERSION, reasons.CLIENT_IDENTIFIER_NOT_VALID)
+# The reasons with which another server may be named (section 4.11).
+ELSEWHERE: Final = (reasons.USE_ANOTHER_SERVER, reasons.SERVER_MOVED)
 
 
 @final
-class _BytesLater(Waiter):
-    """SUBACK or UNSUBACK that leaves when the journal has the change."""
+class _LargePacket:
+    """A packet of which much has still to come."""
 
-    def __init__(self, connection: "Connection", data: bytes) -> None:
-        self.connection = connection
-        self.data = data
+    def __init__(self, first: bytes, missing: int) -> None:
+        self.pieces = [first]
+        self.missing = missing
+
+    def add(self, data: bytes) -> bool:
+        """Whether the packet is whole."""
+        self.pieces.append(data)
+        self.missing -= len(data)
+        return self.missing <= 0
+
+
+@final
+class _AckToPeer(Waiter):
+    """PUBACK of a batch, which leaves when the journal has its messages."""
+
+    def __init__(self, output: ClientOutput, counters: BrokerCounters, packet_id: int) -> None:
+        self.output = output
+        self.counters = counters
+        self.packet_id = packet_id
 
     def committed(self) -> None:
-        if not self.connection.closing:
-            self.connection.write(self.data)
+        self.output.acknowledge(PUBACK, self.packet_id, 0)
 
     def failed(self) -> None:
-        self.connection.terminate(reasons.QUOTA_EXCEEDED, "the disk is full")
+        self.counters.refused += 1
+        self.output.acknowledge(PUBACK, self.packet_id, reasons.QUOTA_EXCEEDED)
 
 
 @final
-class Connection(Incoming):
-    """Reads packets in order and acts on each before the next [MQTT-4.6.0-5]."""
+class Connection(NetworkConnection):
+    """Reads packets in order and gives each to the part it is for before the next [MQTT-4.6.0-5].
+
+    The parts: `output`; `handshake` until the client is in, and while it authenticates again; `incoming` from then on.
+    """
 
     def __init__(self, hub: Hub, access: Access, peer: Peer) -> None:
-        super().__init__(hub, access, peer)
-        self.tail: bytes = b""
-        self.pieces: list[bytes] | None = None  # of a packet that is larger than what came so far
-        self.missing = 0
-        self.slow_target: Outlet | None = (
-            None  # a receiver that lags: the shell reads less eagerly until it has drained
-        )
+        limit = hub.settings.max_outgoing_bytes
+        super().__init__(ClientOutput(hub.dirty, limit // 4, limit))
+        self.hub = hub
+        self.access = access
+        self.peer = peer
+        self.handshake: Handshake | None = Handshake(self, hub, access, peer)
+        self.incoming: Incoming | None = None  # a client that is in
+        self.peer_broker = ""  # the broker at the other end, when this is a link
+        self.heard_at = hub.clock.now
+        self.keepalive_s = 0.0
+        self.auth_method: str | None = None
+        self.asked_expiry_s = 0
+        self.close_reason = ""
+        self.ended = False
+        self._tail: bytes = b""  # of a packet that is not whole, or of all that came while the client was held back
+        self._large: _LargePacket | None = None
+        hub.connections.open[self] = None
+
+    @property
+    def session(self) -> Session | None:
+        incoming = self.incoming
+        return incoming.session if incoming is not None else None
+
+    def is_open(self) -> bool:
+        """Whether CONNACK has let a client or a peer in."""
+        return self.incoming is not None or bool(self.peer_broker)
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
         """Takes what came from the network; never raises for what a peer may send."""
-        if self.closing:
+        if self.output.closing:
             return
-        self.heard_at = self.hub.now
-        self.hub.counters.bytes_received += len(data)
-        if self.state == HELD_BACK:
-            self.tail += data
-            if len(self.tail) > self.max_incoming_bytes:
+        hub = self.hub
+        self.heard_at = hub.clock.now
+        hub.counters.bytes_received += len(data)
+        if self.handshake is not None and self.handshake.held_back:
+            self._tail += data
+            if len(self._tail) > self._most_bytes():
                 self.terminate(reasons.QUOTA_EXCEEDED, "too much was sent before the client could go on")
             return
-        if self.missing:
-            pieces = self.pieces
-            assert pieces is not None
-            pieces.append(data)
-            self.missing -= len(data)
-            if self.missing > 0:
+        if self._large is not None:
+            if not self._large.add(data):
                 return
-            data = b"".join(pieces)
-            self.pieces = None
-            self.missing = 0
-        elif self.tail:
-            data = self.tail + data
-            self.tail = b""
-        try:
-            self._parse(data)
-        except PeerViolation as error:
-            self.violated(error)
+            data = b"".join(self._large.pieces)
+            self._large = None
+        elif self._tail:
+            data = self._tail + data
+            self._tail = b""
+        self._read(data)
 
     def express(self, data: bytes) -> bool:
         """Forwards a lone QoS 0 message on a known topic without a look at the clock; False: nothing was done."""
         size = len(data)
-        if not self.fast or self.closing or self.tail or self.missing or size < 4 or size > self.max_incoming_bytes:
+        incoming = self.incoming
+        if incoming is None or not incoming.fast or self.handshake is not None or self.output.closing:
             return False
-        if data[0] != 0x30 or self.hub.census is not None:
+        if self._tail or self._large is not None or size < 4 or size > self.hub.settings.max_packet_size_bytes:
+            return False
+        if data[0] != 0x30 or self.hub.topic_counts.recording:
             return False
         length = data[1]
         start = 2
@@ -113,39 +154,42 @@ class Connection(Incoming):
             start = 3
         if length != size - start or (start == 3 and (data[2] == 0 or data[2] >= 128)):
             return False
-        if not self._forward(data, 0, start, size, size):
+        if not incoming.forward(data, 0, start, size, size):
             return False
         self.hub.counters.bytes_received += size
         return True
 
-    def proceed(self) -> None:
-        """Enters, and goes on with what the client has sent meanwhile."""
-        self._enter()
-        self._catch_up()
-
-    def decide(self, decision: Decision) -> None:
-        super().decide(decision)
-        self._catch_up()
+    def _most_bytes(self) -> int:
+        most = self.hub.settings.max_packet_size_bytes
+        return most * LINK_PACKET_FACTOR if self.peer_broker else most
 
     def _catch_up(self) -> None:
-        if self.tail and self.state != HELD_BACK and not self.closing:
-            data = self.tail
-            self.tail = b""
-            try:
-                self._parse(data)
-            except PeerViolation as error:
-                self.violated(error)
+        """Goes on with what the client has sent while it was held back."""
+        held_back = self.handshake is not None and self.handshake.held_back
+        if self._tail and not held_back and not self.output.closing:
+            data = self._tail
+            self._tail = b""
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        try:
+            self._parse(data)
+        except PeerViolation as error:
+            self.violated(error)
 
     def _parse(self, data: bytes) -> None:
         position = 0
         end = len(data)
+        most = self.hub.settings.max_packet_size_bytes
+        output = self.output
+        counters = self.hub.counters
         while position < end:
             start = position + 1
             length = 0
             shift = 0
             while True:
                 if start >= end:
-                    self.tail = data[position:]
+                    self._tail = data[position:]
                     return
                 byte = data[start]
                 start += 1
@@ -158,124 +202,86 @@ class Connection(Incoming):
                 if shift > 21:
                     raise MalformedPacket("the remaining length has more than four bytes [MQTT-1.5.5-1]")
             stop = start + length
-            if stop - position > self.max_incoming_bytes:
+            if stop - position > most and stop - position > self._most_bytes():
                 raise PeerViolation(reasons.PACKET_TOO_LARGE, "the packet is larger than this broker takes")
             if stop > end:
-                if position == 0 and self.state == NEW and data[0] != 0x10:
-                    raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
                 self._keep(data, position, stop - end)
                 return
             first = data[position]
-            if self.fast:
+            incoming = self.incoming
+            if incoming is not None and incoming.fast:
+                taken = 0
                 if first == 0x30:
-                    forwarded = self._forward(data, position, start, stop, end)
-                    if forwarded:
-                        position = forwarded
-                        continue
-                elif first == 0x32 or (first == 0x40 and length == 2):
-                    taken = (
-                        self._publish_run(data, position, start, stop, end)
-                        if first == 0x32
-                        else self._confirmed_run(data, position, end)
-                    )
-                    if taken:
-                        position = taken
-                        self._note_slow()
-                        if self.closing:
-                            return
-                        continue
-            self.hub.counters.packets_received += 1
+                    taken = incoming.forward(data, position, start, stop, end)
+                elif first == 0x32:
+                    taken = incoming.publish_run(data, position, start, stop, end)
+                elif first == 0x40 and length == 2:
+                    taken = incoming.confirmed_run(data, position, end)
+                if taken:
+                    position = taken
+                    if output.closing:
+                        return
+                    continue
+            counters.packets_received += 1
             self._packet(first, data[start:stop])
-            if self.closing:
+            if output.closing:
                 return
             position = stop
-            if self.state == HELD_BACK:
-                self.tail = data[position:]
+            if self.handshake is not None and self.handshake.held_back:
+                self._tail = data[position:]
                 return
 
     def _keep(self, data: bytes, position: int, missing: int) -> None:
-        if missing < 65536:
-            self.tail = data[position:]
-        else:  # a large packet is put together once, not again for every piece
-            self.pieces = [data[position:]]
-            self.missing = missing
-
-    def _forward(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
-        """Forwards a run of QoS 0 packets unparsed; returns where it ended, 0: this one takes the long way."""
-        topic_end = start + 2 + ((data[start] << 8) | data[start + 1]) if stop - start >= 2 else stop + 1
-        newer = self.version == MQTT5
-        if topic_end > stop or topic_end == start + 2 or data[start + 2] == 0x24:  # `$` topics may be reserved
-            return 0
-        body = topic_end
-        if newer:
-            if topic_end >= stop or data[topic_end]:
-                return 0
-            body += 1
-        topic = data[start + 2 : topic_end]
-        hub = self.hub
-        route = hub.routes.cache.get(topic)
-        if route is None:
-            return 0
-        if not route.plain or route.copies is None or (self.restricted and not self._allowed(topic)):
-            return 0
-        size = stop - position
-        run_stop = stop if stop + size > end else run_end(data, position, size, data[position:body], end)
-        if position == 0 and run_stop == end:
-            run = data
+        handshake = self.handshake
+        if position == 0 and handshake is not None and not handshake.begun() and data[0] != 0x10:
+            raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
+        if missing < LARGE_BYTES:
+            self._tail = data[position:]
         else:
-            run = data[position:run_stop]
-        count = len(run) // size
-        counters = hub.counters
-        counters.packets_received += count
-        counters.messages_received += count
-        counters.publish_bytes_received += len(run) - count * (body - position)
-        publisher = self.client_id() if hub.census is not None else ""  # a look at one more cold object otherwise
-        hub.spread(route, run, size, start - position, topic_end - position, newer, publisher, "", route.copies)
-        self._note_slow()
-        return run_stop
+            self._large = _LargePacket(data[position:], missing)
 
-    def _note_slow(self) -> None:
-        """Whoever publishes to a receiver that lags is read less eagerly until that one has drained."""
-        slow = self.hub.take_slow()
-        if slow is not None:
-            self.slow_target = slow
+    def drained(self) -> None:
+        """The network took what waited: send on what was held back."""
+        self.output.hungry = False
+        if self.incoming is not None and not self.ended:
+            self.hub.delivery.pump(self.incoming.session)
 
     # --- packets --------------------------------------------------------------------------------------------------
 
     def _packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
-        if self.state != OPEN:
+        incoming = self.incoming
+        if incoming is None and not self.peer_broker:
             self._early(kind, first, body)
             return
         if kind == CONNECT:
             raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
-        packet = decode(first, body, self.version)
-        if self.peer_broker:
+        packet = decode(first, body, self.output.version)
+        if incoming is None:
             self._from_peer(packet)
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
-            self._publish(packet)
-            self._note_slow()
+            incoming.publish(packet)
         elif isinstance(packet, Ack):
-            self._ack(packet)
+            incoming.on_ack(packet)
         elif isinstance(packet, Pingreq):
-            self.write(PINGRESP_BYTES)  # [MQTT-3.12.4-1]
+            self.output.write(PINGRESP_BYTES)  # [MQTT-3.12.4-1]
         elif isinstance(packet, Subscribe):
-            self._subscribe(packet)
+            Subscribing(self, self.hub, self.access, incoming.session).subscribe(packet)
         elif isinstance(packet, Unsubscribe):
-            self._unsubscribe(packet)
+            Subscribing(self, self.hub, self.access, incoming.session).unsubscribe(packet)
         elif isinstance(packet, Disconnect):
-            self._disconnect(packet)
+            self._disconnect(packet, incoming.session)
         elif isinstance(packet, Auth):
-            self.on_auth(packet)
+            self._authenticate(packet)
 
     def _from_peer(self, packet: Packet) -> None:
         """A link carries batches, control frames and signs of life, nothing else."""
         if isinstance(packet, Publish):
-            waiter = AckLater(self, PUBACK, packet.packet_id, 0) if packet.qos else None
-            self.hub.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
+            waiter = _AckToPeer(self.output, self.hub.counters, packet.packet_id) if packet.qos else None
+            self.hub.city.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
         elif isinstance(packet, Pingreq):
-            self.write(PINGRESP_BYTES)
+            self.output.write(PINGRESP_BYTES)
         elif isinstance(packet, Disconnect):
             self.shut("the peer said goodbye")
             self.lost(True)
@@ -283,19 +289,22 @@ class Connection(Incoming):
             raise ProtocolViolation("a link carries only PUBLISH")
 
     def _early(self, kind: int, first: int, body: bytes) -> None:
-        if self.state == NEW:
+        handshake = self.handshake
+        assert handshake is not None
+        if not handshake.begun():
             if kind != CONNECT:
                 raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
             self._guess_version(body)
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
-            self.on_connect(packet)
+            handshake.on_connect(packet)
+            self._after(handshake)
         elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
             self.shut("the client gave up authentication")
         elif kind == AUTH:
             packet = decode(first, body, MQTT5)
             assert isinstance(packet, Auth)
-            self.on_auth(packet)
+            self._authenticate(packet)
         else:
             raise ProtocolViolation("only AUTH may come before CONNACK [MQTT-3.1.4-5]")
 
@@ -303,95 +312,152 @@ class Connection(Incoming):
         """So that a broken CONNECT is answered in the version it claims."""
         length = (body[0] << 8 | body[1]) if len(body) > 2 else 0
         if len(body) > 2 + length:
-            self.version = MQTT5 if body[2 + length] >= MQTT5 else 4
+            self.output.version = MQTT5 if body[2 + length] >= MQTT5 else 4
 
-    # --- SUBSCRIBE, UNSUBSCRIBE, DISCONNECT -----------------------------------------------------------------------
-
-    def _subscribe(self, subscribe: Subscribe) -> None:
-        session = self.session
-        assert session is not None
-        hub = self.hub
-        codes: list[int] = []
-        granted: list[tuple[Subscription, bool]] = []
-        for wanted in subscribe.subscriptions:
-            validate_filter(wanted.filter)
-            share, filter = split_shared(wanted.filter)
-            if share and wanted.no_local:  # [MQTT-3.8.3-4]
-                raise ProtocolViolation("No Local on a shared subscription [MQTT-3.8.3-4]")
-            code = self._subscription_code(session, wanted, filter)
-            codes.append(code)
-            if code <= 2:
-                granted.append((wanted, hub.subscribe(session, wanted, subscribe.identifier)))
-        self._answer(session, self._suback(subscribe.packet_id, codes))
-        for wanted, new in granted:
-            hub.retained_for(session, wanted.filter, new)
-
-    def _suback(self, packet_id: int, codes: list[int]) -> bytes:
-        properties = Properties()
-        failures = sorted({code for code in codes if code >= 0x80})
-        if failures and self.version == MQTT5 and self.problem_information:  # [MQTT-3.1.2-29]
-            properties.reason_string = "; ".join([reasons.NAMES[code] for code in failures])
-            data = encode(Suback(packet_id, codes, properties), MQTT5)
-            if len(data) <= self.max_packet_bytes:  # [MQTT-3.9.2-1]
-                return data
-        return encode(Suback(packet_id, codes, Properties()), self.version)
-
-    def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
-        failure = 0x80
-        if (
-            wanted.filter not in session.grants
-            and len(session.grants) >= self.hub.settings.max_subscriptions_per_client
-        ):
-            return reasons.QUOTA_EXCEEDED if self.version == MQTT5 else failure
-        if filter.count("/") >= self.hub.settings.max_topic_levels:
-            return reasons.TOPIC_FILTER_INVALID if self.version == MQTT5 else failure
-        if filter.startswith("$metromq") or not self.access.may_subscribe(session, filter):
-            return reasons.NOT_AUTHORIZED if self.version == MQTT5 else failure
-        return min(wanted.qos, self.hub.settings.max_qos)
-
-    def _unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        session = self.session
-        assert session is not None
-        codes: list[int] = []
-        for filter in unsubscribe.filters:
-            validate_filter(filter)
-            codes.append(0 if self.hub.unsubscribe(session, filter) else reasons.NO_SUBSCRIPTION_EXISTED)
-        self._answer(session, encode(Unsuback(unsubscribe.packet_id, codes, Properties()), self.version))
-
-    def _answer(self, session: Session, data: bytes) -> None:
-        if len(data) > self.max_packet_bytes:  # [MQTT-3.1.2-24]
-            self.terminate(reasons.PACKET_TOO_LARGE, "the answer is larger than the client takes")
-        elif session.durable and self.hub.log is not None:
-            self.hub.when_committed(_BytesLater(self, data))
-        else:
-            self.write(data)
-
-    def _disconnect(self, disconnect: Disconnect) -> None:
-        session = self.session
-        assert session is not None
+    def _disconnect(self, disconnect: Disconnect, session: Session) -> None:
         properties = disconnect.properties
         if properties is not None and properties.session_expiry_s is not None:
             if self.asked_expiry_s == 0 and properties.session_expiry_s:  # [MQTT-3.1.2-23]
                 raise ProtocolViolation("the session expiry was 0 in CONNECT and may not be raised")
-            self.hub.expiry_changed(session, properties.session_expiry_s)
+            self.hub.sessions.expiry_changed(session, properties.session_expiry_s)
         self.shut("the client said goodbye")
         self.lost(disconnect.reason_code == reasons.SUCCESS)  # any other leaves the will [MQTT-3.14.4-3]
 
-    def permissions_changed(self) -> None:
-        self.allowed = None
-        session = self.session
-        if session is not None:
-            self.restricted = not self.access.unrestricted(session)
-            if self.access.expels(self.peer, self.auth_method, session.username):
-                self.terminate(reasons.NOT_AUTHORIZED, "the user was removed, or has another password")
-        elif self.request is not None and not self.closing:
-            decided = self.decision is not None and self.decision.later is None
-            username = self.decision.username if self.decision is not None and decided else None
-            if self.access.expels(self.peer, self.auth_method, username):
-                self.refuse(reasons.SERVER_UNAVAILABLE, "the users were read again meanwhile; try again")
+    # --- the handshake --------------------------------------------------------------------------------------------
 
-    def drained(self) -> None:
-        """The network took what waited: send on what was held back."""
-        self.hungry = False
-        if self.session is not None and self.state != CLOSED:
-            self.hub.pump(self.session)
+    def _authenticate(self, auth: Auth) -> None:
+        handshake = self.handshake
+        if handshake is None:
+            handshake = Handshake(self, self.hub, self.access, self.peer, self.session, self.auth_method)
+            self.handshake = handshake
+        handshake.on_auth(auth)
+        self._after(handshake)
+
+    def proceed(self) -> None:
+        """Lets the client in, and goes on with what it has sent meanwhile."""
+        handshake = self.handshake
+        if handshake is not None:
+            handshake.enter()
+            self._after(handshake)
+            self._catch_up()
+
+    def decide(self, decision: Decision) -> None:
+        """The decision that was to come later."""
+        handshake = self.handshake
+        if handshake is not None and not self.output.closing:
+            handshake.decide(decision)
+            self._after(handshake)
+            self._catch_up()
+
+    def _after(self, handshake: Handshake) -> None:
+        """Takes what came of a handshake that is over, and lets go of it."""
+        if not handshake.done or self.handshake is not handshake:
+            return
+        self.handshake = None
+        hub, session = self.hub, handshake.session
+        if handshake.peer_broker:
+            self.peer_broker = handshake.peer_broker
+            self.keepalive_s = handshake.keepalive_s
+            hub.city.federation.link_accepted(self.peer_broker, self)
+        elif session is not None and self.incoming is None:
+            self.auth_method = handshake.auth_method
+            self.asked_expiry_s = handshake.asked_expiry_s
+            self.keepalive_s = handshake.keepalive_s
+            self.incoming = Incoming(self, hub, self.access, session)
+            hub.connections.entered()
+            hub.delivery.resume(session)
+
+    def permissions_changed(self) -> None:
+        incoming = self.incoming
+        if incoming is not None:
+            incoming.permissions_changed()
+            if self.access.expels(self.peer, self.auth_method, incoming.session.username):
+                self.terminate(reasons.NOT_AUTHORIZED, "the user was removed, or has another password")
+        elif self.handshake is not None and not self.output.closing:
+            self.handshake.rights_changed()
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def refuse(self, reason_code: int, reason: str, server_reference: str = "") -> None:
+        """CONNACK with an error, then the end [MQTT-3.2.2-7]."""
+        self.output.write(self._last_packet(False, reason_code, reason, server_reference))
+        self.shut(reason)
+
+    def terminate(self, reason_code: int, reason: str, server_reference: str = "") -> None:
+        """DISCONNECT from the server, where the version has one, then the end [MQTT-3.14.4-1]."""
+        if self.output.version == MQTT5 and self.is_open():
+            self.output.write(self._last_packet(True, reason_code, reason, server_reference))
+        self.shut(reason)
+
+    def _last_packet(self, is_open: bool, reason_code: int, reason: str, server_reference: str) -> bytes:
+        """DISCONNECT, or CONNACK with an error; what the client's maximum has no room for is left out, the reason
+        string first [MQTT-3.2.2-19], [MQTT-3.14.2-3]. Only MQTT 5 has either of the two properties."""
+        output = self.output
+        text = reason if output.version >= MQTT5 and output.problem_information else ""
+        reference = server_reference if output.version >= MQTT5 and reason_code in ELSEWHERE else ""
+        data = _last_packet(is_open, reason_code, text, reference, output.version)
+        if len(data) > output.max_packet_bytes and text:
+            data = _last_packet(is_open, reason_code, "", reference, output.version)
+        if len(data) > output.max_packet_bytes and reference:
+            data = _last_packet(is_open, reason_code, "", "", output.version)
+        return data
+
+    def violated(self, error: PeerViolation) -> None:
+        """The peer broke the standard: this one connection ends [MQTT-4.13.1-1]."""
+        self.hub.counters.violations += 1
+        if self.is_open():
+            self.terminate(error.reason_code, str(error))
+        elif self.output.version >= MQTT5 or error.reason_code in ANSWERED_311:
+            self.refuse(error.reason_code, str(error))
+        else:
+            self.shut(str(error))
+
+    def shut(self, reason: str) -> None:
+        """Nothing more is read or accepted; the shell closes when the last byte is out."""
+        if self.output.closing:
+            return
+        self.output.closing = True
+        self.close_reason = reason
+        if self.handshake is not None:
+            self.handshake.stop_waiting(False)
+        self.output.mark()
+
+    def lost(self, clean: bool = False) -> None:
+        """The network connection is gone; `clean`: after a DISCONNECT."""
+        if self.ended:
+            return
+        self.ended = True
+        self.output.closing = True
+        hub, session, handshake = self.hub, self.session, self.handshake
+        if handshake is not None:
+            handshake.stop_waiting(False)
+        hub.connections.open.pop(self, None)
+        if session is not None and session.connection is self:
+            hub.sessions.detach(session, clean)
+        elif self.peer_broker:
+            hub.city.federation.link_lost(self.peer_broker, self)
+        elif handshake is not None and handshake.request is not None:
+            hub.city.federation.gave_up(self, handshake.request.client_id)
+
+    def check(self) -> None:
+        """Called now and then: time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""
+        if self.output.closing:
+            return
+        now = self.hub.clock.now
+        handshake = self.handshake
+        if handshake is not None and (handshake.held_back or not self.is_open()):
+            if now - handshake.since > self.hub.settings.connect_timeout_s:
+                handshake.too_late()
+                self._after(handshake)
+                self._catch_up()
+        elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
+            self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+
+
+def _last_packet(is_open: bool, reason_code: int, text: str, reference: str, version: int) -> bytes:
+    properties = Properties()
+    properties.reason_string = text or None
+    properties.server_reference = reference or None
+    if is_open:
+        return encode(Disconnect(reason_code, properties), version)
+    return encode(Connack(False, reason_code, properties), version)

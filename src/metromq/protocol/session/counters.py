@@ -4,7 +4,7 @@ from typing import final
 
 
 @final
-class Counters:
+class BrokerCounters:
     def __init__(self) -> None:
         self.messages_received = 0  # PUBLISH packets from clients
         self.messages_sent = 0  # PUBLISH packets to clients
@@ -14,7 +14,7 @@ class Counters:
         self.packets_sent = 0
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
-        self.dropped = 0  # messages not delivered: outlet or queue full, too large, expired
+        self.dropped = 0  # messages not delivered: output or queue full, too large, expired
         self.expired = 0
         self.refused = 0  # messages not accepted: no permission, disk full
         self.connects = 0

@@ -1,70 +1,124 @@
-"""What a client sends us: PUBLISH with its acknowledgements, and the acknowledgements of what we sent."""
+"""What a client publishes, and its acknowledgements of what we sent."""
 
-from typing import final
+from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.handshake import RESERVED, Handshake
-from metromq.protocol.session.hub import Hub, Waiter
+from metromq.protocol.session.access import Access
+from metromq.protocol.session.backlog import RELEASED
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.delivery import Delivery
+from metromq.protocol.session.forwarding import run_end
+from metromq.protocol.session.handshake import RESERVED
+from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
+from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.routes import Route
-from metromq.protocol.session.session import RELEASED, Session
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode, encode_ack
-from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
+from metromq.protocol.wire.encode import encode_ack
+from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+
+MAX_ALLOWED: Final = 1000  # topics that are remembered as open to one client
 
 
 @final
-class AckLater(Waiter):
+class _AckLater(Waiter):
     """PUBACK, PUBREC or PUBCOMP that leaves when the journal has the message."""
 
-    def __init__(self, connection: "Incoming", kind: int, packet_id: int, reason_code: int) -> None:
-        self.connection = connection
+    def __init__(self, incoming: "Incoming", kind: int, packet_id: int, reason_code: int) -> None:
+        self.incoming = incoming
         self.kind = kind
         self.packet_id = packet_id
         self.reason_code = reason_code
 
     def committed(self) -> None:
-        self.connection.acknowledge(self.kind, self.packet_id, self.reason_code)
+        self.incoming.acknowledge(self.kind, self.packet_id, self.reason_code)
 
     def failed(self) -> None:
-        self.connection.not_stored(self.kind, self.packet_id)
+        self.incoming.not_stored(self.kind, self.packet_id)
 
 
 @final
 class _ReleaseLater(Waiter):
     """PUBREL that leaves when the journal has the subscriber's PUBREC."""
 
-    def __init__(self, hub: Hub, session: Session, packet_id: int) -> None:
-        self.hub = hub
+    def __init__(self, delivery: Delivery, session: Session, packet_id: int) -> None:
+        self.delivery = delivery
         self.session = session
         self.packet_id = packet_id
 
     def committed(self) -> None:
-        self.hub.release(self.session, self.packet_id)
+        self.delivery.release(self.session, self.packet_id)
 
     def failed(self) -> None:
-        self.hub.release(self.session, self.packet_id)
+        self.delivery.release(self.session, self.packet_id)
 
 
-class Incoming(Handshake):
-    """A connection that takes messages; `Connection` adds subscriptions and the bytes."""
+@final
+class Incoming:
+    """One client's side of PUBLISH; made when the client is in."""
 
-    def __init__(self, hub: Hub, access: Access, peer: Peer) -> None:
-        super().__init__(hub, access, peer)
-        self.aliases_in: dict[int, str] | None = None
-        self.unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
-        self.allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
+    def __init__(self, connection: NetworkConnection, hub: Hub, access: Access, session: Session) -> None:
+        self.session = session
+        self.fast = not hub.settings.record_qos0  # the short ways may be taken
+        self._connection = connection
+        self._output = connection.output
+        self._hub = hub
+        self._access = access
+        self._aliases: dict[int, str] | None = None
+        self._unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
+        self._restricted = not access.unrestricted(session)
+        self._allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
+
+    def permissions_changed(self) -> None:
+        self._allowed = None
+        self._restricted = not self._access.unrestricted(self.session)
+
+    # --- the short way of QoS 0 -----------------------------------------------------------------------------------
+
+    def forward(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
+        """Forwards a run of QoS 0 packets unparsed; returns where it ended, 0: this one takes the long way."""
+        topic_end = start + 2 + ((data[start] << 8) | data[start + 1]) if stop - start >= 2 else stop + 1
+        newer = self._output.version == MQTT5
+        if topic_end > stop or topic_end == start + 2 or data[start + 2] == 0x24:  # `$` topics may be reserved
+            return 0
+        body = topic_end
+        if newer:
+            if topic_end >= stop or data[topic_end]:
+                return 0
+            body += 1
+        topic = data[start + 2 : topic_end]
+        hub = self._hub
+        route = hub.routes.cache.get(topic)
+        if route is None:
+            return 0
+        if not route.plain or route.copies is None or (self._restricted and not self._is_allowed(topic)):
+            return 0
+        size = stop - position
+        run_stop = stop if stop + size > end else run_end(data, position, size, data[position:body], end)
+        if position == 0 and run_stop == end:
+            run = data
+        else:
+            run = data[position:run_stop]
+        count = len(run) // size
+        counters = hub.counters
+        counters.packets_received += count
+        counters.messages_received += count
+        counters.publish_bytes_received += len(run) - count * (body - position)
+        publisher = self.session.client_id if hub.topic_counts.recording else ""  # else a look at one more cold object
+        hub.publishing.spread(
+            route, run, size, start - position, topic_end - position, newer, publisher, "", route.copies
+        )
+        return run_stop
 
     # --- PUBLISH from the client ----------------------------------------------------------------------------------
 
-    def _publish(self, publish: Publish) -> None:
-        hub = self.hub
+    def publish(self, publish: Publish) -> None:
+        hub = self._hub
         settings = hub.settings
         session = self.session
-        assert session is not None
         hub.counters.messages_received += 1
         hub.counters.publish_bytes_received += len(publish.payload)
         if publish.qos > settings.max_qos:  # [MQTT-3.2.2-11]
@@ -76,41 +130,41 @@ class Incoming(Handshake):
             if publish.qos == 2 and publish.packet_id in session.incoming:  # a repeat [MQTT-4.3.3-10]
                 self._ack_when_stored(PUBREC, publish.packet_id, 0)
                 return
-            self.unacknowledged += 1
-            if self.version == MQTT5 and self.unacknowledged > settings.receive_maximum:  # [MQTT-3.3.4-7]
+            self._unacknowledged += 1
+            if self._output.version == MQTT5 and self._unacknowledged > settings.receive_maximum:  # [MQTT-3.3.4-7]
                 raise ProtocolViolation("more messages than the receive maximum", reasons.RECEIVE_MAXIMUM_EXCEEDED)
         refusal = self._refusal(session, topic, publish)
         if refusal:
             self._refused(publish, refusal)
             return
         message = Message(topic, publish.payload, publish.qos, publish.retain, publish.properties)
-        message.time_us = hub.wall_us
+        message.time_us = hub.clock.wall_us
         message.publisher = session.client_id
         if publish.expiry_s >= 0:
-            message.expires_at_us = hub.wall_us + publish.expiry_s * 1_000_000
+            message.expires_at_us = hub.clock.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
             session.incoming[publish.packet_id] = None
-            receivers = hub.publish(message, session, publish.packet_id)
+            receivers = hub.publishing.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
-            receivers = hub.publish(message, session)
+            receivers = hub.publishing.publish(message, session)
             if publish.qos:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
-    def _publish_run(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
+    def publish_run(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
         """The short way of QoS 1: packets of one size on a topic whose route is known, from `position` on.
 
         Returns where they end; 0: nothing was done, the first takes the long way.
         """
         body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
-        newer = self.version == MQTT5
+        newer = self._output.version == MQTT5
         if body > stop or data[start + 2] == 0x24 or (newer and body == stop):
             return 0
         session = self.session
         route = self._known_route(data[start + 2 : body - 2])
-        if route is None or session is None:
+        if route is None:
             return 0
-        hub = self.hub
+        hub = self._hub
         size = stop - position
         head = data[position : body - 2]
         length = len(head)
@@ -120,22 +174,22 @@ class Incoming(Handshake):
         while True:
             place = at + length
             packet_id = (data[place] << 8) | data[place + 1]
-            if packet_id == 0 or (newer and (data[place + 2] or self.unacknowledged >= most)):
+            if packet_id == 0 or (newer and (data[place + 2] or self._unacknowledged >= most)):
                 break
             message = Message(route.topic, data[place + 3 if newer else place + 2 : at + size], 1)
-            message.time_us = hub.wall_us
+            message.time_us = hub.clock.wall_us
             message.publisher = session.client_id
-            receivers = hub.publish_known(route, message, session, b"" if newer else head)
-            if hub.log is None and (receivers or not newer):
-                acks.append(encode_ack(PUBACK, packet_id, 0, self.version))
+            receivers = hub.publishing.publish_known(route, message, session, b"" if newer else head)
+            if hub.commits.log is None and (receivers or not newer):
+                acks.append(encode_ack(PUBACK, packet_id, 0, self._output.version))
             else:
-                self.unacknowledged += 1
+                self._unacknowledged += 1
                 self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
             at += size
-            if at + size > end or data[at : at + length] != head or self.closing:
+            if at + size > end or data[at : at + length] != head or self._output.closing:
                 break
         if acks:
-            self.write(acks[0] if len(acks) == 1 else b"".join(acks))
+            self._output.write(acks[0] if len(acks) == 1 else b"".join(acks))
         count = (at - position) // size
         counters = hub.counters
         counters.packets_received += count
@@ -145,14 +199,14 @@ class Incoming(Handshake):
 
     def _known_route(self, topic: bytes) -> Route | None:
         """The route of a topic to which this client may publish at QoS 1 without more questions."""
-        hub = self.hub
+        hub = self._hub
         route = hub.routes.cache.get(topic)
         if (
             route is None
             or not route.plain
             or hub.settings.max_qos == 0
-            or (self.restricted and not self._allowed(topic))
-            or (hub.log is not None and hub.log.full())
+            or (self._restricted and not self._is_allowed(topic))
+            or (hub.commits.log is not None and hub.commits.log.full())
         ):
             return None
         return route
@@ -161,19 +215,19 @@ class Incoming(Handshake):
         """The topic name, through its alias where there is one [MQTT-3.3.2-7..12]."""
         topic, alias = publish.topic, publish.topic_alias
         if alias:
-            if alias > self.hub.settings.max_topic_alias:
+            if alias > self._hub.settings.max_topic_alias:
                 raise ProtocolViolation(
                     "the topic alias is over the maximum [MQTT-3.3.2-9]", reasons.TOPIC_ALIAS_INVALID
                 )
-            if self.aliases_in is None:
-                self.aliases_in = {}
+            if self._aliases is None:
+                self._aliases = {}
             if topic:
-                self.aliases_in[alias] = topic
+                self._aliases[alias] = topic
             else:
-                topic = self.aliases_in.get(alias, "")
+                topic = self._aliases.get(alias, "")
                 if not topic:
                     raise ProtocolViolation("the topic alias is unknown", reasons.PROTOCOL_ERROR)
-        if topic.count("/") >= self.hub.settings.max_topic_levels:
+        if topic.count("/") >= self._hub.settings.max_topic_levels:
             raise ProtocolViolation("the topic has too many levels", reasons.TOPIC_NAME_INVALID)
         return topic
 
@@ -181,100 +235,89 @@ class Incoming(Handshake):
         """A reason not to take the message; 0: none."""
         if topic.startswith("$") and topic.partition("/")[0] in RESERVED:
             return reasons.NOT_AUTHORIZED
-        if self.restricted:
+        if self._restricted:
             key = topic.encode()
-            if not self._allowed(key):
-                if not self.access.may_publish(session, topic):
+            if not self._is_allowed(key):
+                if not self._access.may_publish(session, topic):
                     return reasons.NOT_AUTHORIZED
-                if self.allowed is None or len(self.allowed) > 1000:
-                    self.allowed = set()
-                self.allowed.add(key)
-        hub = self.hub
-        if publish.qos and hub.log is not None and hub.log.full():
+                if self._allowed is None or len(self._allowed) > MAX_ALLOWED:
+                    self._allowed = set()
+                self._allowed.add(key)
+        hub = self._hub
+        if publish.qos and hub.commits.log is not None and hub.commits.log.full():
             return reasons.QUOTA_EXCEEDED
-        if publish.retain and publish.payload and not hub.may_retain(topic):
+        if publish.retain and publish.payload and not hub.retained.has_room(topic):
             return reasons.QUOTA_EXCEEDED
         return 0
 
     def _refused(self, publish: Publish, reason_code: int) -> None:
-        self.hub.counters.refused += 1
+        self._hub.counters.refused += 1
         if publish.qos == 0:
             return
         kind = PUBACK if publish.qos == 1 else PUBREC
-        if self.version == MQTT5:
+        if self._output.version == MQTT5:
             self._ack_when_stored(kind, publish.packet_id, reason_code)  # in its turn [MQTT-4.6.0-2]
         elif reason_code == reasons.QUOTA_EXCEEDED:
-            self.shut("no room; the client keeps its message")
+            self._connection.shut("no room; the client keeps its message")
         else:  # older versions know no refusal: confirm and drop, as the standard allows [MQTT-3.3.5-2]
             self._ack_when_stored(kind, publish.packet_id, 0)
 
     def _ack_when_stored(self, kind: int, packet_id: int, reason_code: int) -> None:
-        if self.hub.log is None:
+        if self._hub.commits.log is None:
             self.acknowledge(kind, packet_id, reason_code)
         else:
-            self.hub.when_committed(AckLater(self, kind, packet_id, reason_code))
+            self._hub.commits.when_committed(_AckLater(self, kind, packet_id, reason_code))
 
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
-        if self.closing:
-            return
-        if (kind != PUBREC or reason_code >= 0x80) and self.unacknowledged:
-            self.unacknowledged -= 1
-        if reason_code < 0x80 or self.version != MQTT5 or not self.problem_information:  # [MQTT-3.1.2-29]
-            self.write(encode_ack(kind, packet_id, reason_code, self.version))
-            return
-        properties = Properties()
-        properties.reason_string = reasons.NAMES[reason_code]
-        data = encode(Ack(kind, packet_id, reason_code, properties), MQTT5)
-        if len(data) > self.max_packet_bytes:  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
-            data = encode_ack(kind, packet_id, reason_code, MQTT5)
-        self.write(data)
+        if (kind != PUBREC or reason_code >= 0x80) and self._unacknowledged:
+            self._unacknowledged -= 1
+        self._output.acknowledge(kind, packet_id, reason_code)
 
     def not_stored(self, kind: int, packet_id: int) -> None:
         """The journal could not take the message."""
-        self.hub.counters.refused += 1
-        if kind == PUBREC and self.session is not None:
+        self._hub.counters.refused += 1
+        if kind == PUBREC:
             self.session.incoming.pop(packet_id, None)
         if kind == PUBCOMP:
             self.acknowledge(kind, packet_id, 0)
-        elif self.version == MQTT5:
+        elif self._output.version == MQTT5:
             self.acknowledge(kind, packet_id, reasons.QUOTA_EXCEEDED)
         else:
-            self.shut("the disk is full; the client keeps its message")
+            self._connection.shut("the disk is full; the client keeps its message")
 
     # --- acknowledgements -----------------------------------------------------------------------------------------
 
-    def _ack(self, ack: Ack) -> None:
+    def on_ack(self, ack: Ack) -> None:
         session = self.session
-        assert session is not None
-        hub = self.hub
-        entry = session.inflight.get(ack.packet_id)
+        hub = self._hub
+        entry = session.backlog.inflight.get(ack.packet_id)
         if ack.kind == PUBACK or ack.kind == PUBCOMP:
             if entry is not None:
                 if (entry.flags & 3 == 1) != (ack.kind == PUBACK):
                     raise ProtocolViolation("an acknowledgement of another QoS than the message's [MQTT-4.3.2-3]")
                 if ack.kind == PUBACK or entry.state >= RELEASED:  # PUBCOMP answers PUBREL
-                    hub.acknowledged(session, ack.packet_id)
+                    hub.delivery.acknowledged(session, ack.packet_id)
         elif ack.kind == PUBREC:
             if entry is not None and entry.flags & 3 != 2:
                 raise ProtocolViolation("PUBREC for a message of QoS 1 [MQTT-4.3.2-3]")
             if ack.reason_code >= 0x80:  # [MQTT-4.4.0-2]: no PUBREL, the message is done
-                hub.acknowledged(session, ack.packet_id)
-            elif not hub.received(session, ack.packet_id):
-                self.write(encode_ack(PUBREL, ack.packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self.version))
-            elif session.durable and hub.log is not None:
-                hub.when_committed(_ReleaseLater(hub, session, ack.packet_id))
+                hub.delivery.acknowledged(session, ack.packet_id)
+            elif not hub.delivery.received(session, ack.packet_id):
+                self._output.write(
+                    encode_ack(PUBREL, ack.packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND, self._output.version)
+                )
+            elif session.backlog.durable and hub.commits.log is not None:
+                hub.commits.when_committed(_ReleaseLater(hub.delivery, session, ack.packet_id))
             else:
-                hub.release(session, ack.packet_id)
+                hub.delivery.release(session, ack.packet_id)
         else:
             self._released(session, ack.packet_id)
 
-    def _confirmed_run(self, data: bytes, position: int, end: int) -> int:
+    def confirmed_run(self, data: bytes, position: int, end: int) -> int:
         """The short way of PUBACKs for messages of QoS 1 that are under way; where they end, 0: there is none."""
         session = self.session
-        if session is None:
-            return 0
-        inflight = session.inflight
-        durable = session.durable
+        inflight = session.backlog.inflight
+        durable = session.backlog.durable
         at = position
         while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
             packet_id = (data[at + 2] << 8) | data[at + 3]
@@ -282,15 +325,15 @@ class Incoming(Handshake):
             if entry is None or entry.flags & 3 != 1:
                 break
             if durable:
-                self.hub.acknowledged(session, packet_id)
+                self._hub.delivery.acknowledged(session, packet_id)
             else:
                 del inflight[packet_id]
             at += 4
         if at == position:
             return 0
-        self.hub.counters.packets_received += (at - position) >> 2
+        self._hub.counters.packets_received += (at - position) >> 2
         if not durable:
-            self.hub.pump(session)
+            self._hub.delivery.pump(session)
         return at
 
     def _released(self, session: Session, packet_id: int) -> None:
@@ -299,11 +342,11 @@ class Incoming(Handshake):
             self._ack_when_stored(PUBCOMP, packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND)
             return
         session.incoming.pop(packet_id, None)
-        if session.durable and self.hub.log is not None:
-            self.hub.append(records.RELEASED, Packer().u32(session.number).u16(packet_id).done(), True)
+        if session.backlog.durable and self._hub.commits.log is not None:
+            self._hub.commits.append(records.RELEASED, Packer().u32(session.backlog.number).u16(packet_id).done(), True)
             self._ack_when_stored(PUBCOMP, packet_id, 0)
         else:
             self.acknowledge(PUBCOMP, packet_id, 0)
 
-    def _allowed(self, topic: bytes) -> bool:
-        return self.allowed is not None and topic in self.allowed
+    def _is_allowed(self, topic: bytes) -> bool:
+        return self._allowed is not None and topic in self._allowed

@@ -1,7 +1,7 @@
 """What the broker writes into its journal: kinds of records and their bytes, for messages by `layout`.
 
-A MESSAGE record gets an offset from the journal. It lists the sessions that must still receive it, so that a restart
-rebuilds every queue without matching a single filter. All other kinds change the state of one session.
+A MESSAGE record gets an offset from the journal. It lists the sessions and links that must still get it, so that a
+restart rebuilds every queue without matching a single filter. Most other kinds change the state of one of them.
 """
 
 import struct
@@ -9,8 +9,8 @@ from typing import Final, final
 
 from metromq.errors import JournalError
 from metromq.protocol.session import layout
-from metromq.protocol.session.layout import KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN
-from metromq.protocol.session.message import Message
+from metromq.protocol.session.layout import KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN, USES
+from metromq.protocol.session.message import KIND_LINK, Message
 
 MESSAGE: Final = 1  # the only kind that the journal numbers
 SESSION_OPENED: Final = 2
@@ -22,9 +22,10 @@ RECEIVED: Final = 7  # the subscriber sent PUBREC for the packet id
 RELEASED: Final = 8  # the publisher sent PUBREL for the packet id
 SESSION_DETACHED: Final = 9  # the connection ended; expiry and will delay start to count
 ACKNOWLEDGED_THROUGH: Final = 12  # the peer has everything up to the offset
-LINK: Final = 10  # state of a link between brokers
+LINK: Final = 10  # how far a peer's messages have come here
 CONTROL: Final = 11  # state of the federation (membership, topic table)
 SESSION_SEEN: Final = 13  # what a session that came from another broker has had there
+LINK_OPENED: Final = 14  # a link to a peer; releases before this kind wrote SESSION_OPENED (`store.peer_of`)
 
 MAX_TARGETS: Final = 65_535  # of one record; more of them take more records
 MAX_IDENTIFIERS: Final = 255  # of one target; more matching subscriptions with identifiers than that are not written
@@ -35,14 +36,15 @@ _TARGET: Final = layout.struct_of(layout.TARGET)
 _IDENTIFIER: Final = layout.struct_of(layout.IDENTIFIER)
 _NOTE_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = layout.struct_of(layout.ORIGIN_HEAD)
+_USED: Final = layout.struct_of(layout.USED)
 
 
 @final
 class Target:
-    """A session that a message still has to reach: its number, the granted QoS and flags, subscription identifiers."""
+    """A backlog that a message waits in: its number, the granted QoS and flags, subscription identifiers."""
 
-    def __init__(self, session: int, flags: int, identifiers: tuple[int, ...] = (), note: bytes = b"") -> None:
-        self.session = session
+    def __init__(self, number: int, flags: int, identifiers: tuple[int, ...] = (), note: bytes = b"") -> None:
+        self.number = number
         self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
         self.identifiers = identifiers
         self.note = note  # what a link must say to its peer beside the message
@@ -52,14 +54,19 @@ class Target:
 class MessageRecord:
     """A MESSAGE record, decoded."""
 
-    def __init__(self, message: Message, targets: list[Target], publisher_session: int, packet_id: int) -> None:
+    def __init__(
+        self, message: Message, targets: list[Target], publisher_session: int, packet_id: int, uses: int
+    ) -> None:
         self.message = message
         self.targets = targets
         self.publisher_session = publisher_session  # 0: no persistent session
         self.packet_id = packet_id  # of a QoS 2 publisher, so that its repeat is recognised after a crash
+        self.uses = uses  # of a message that a link brought: what it was taken for, in the federation's bits
 
 
-def encode_message(message: Message, targets: list[Target], publisher_session: int = 0, packet_id: int = 0) -> bytes:
+def encode_message(
+    message: Message, targets: list[Target], publisher_session: int = 0, packet_id: int = 0, uses: int = 0
+) -> bytes:
     topic = message.topic.encode()
     publisher = message.publisher.encode()
     flags = message.qos | message.kind << KIND_SHIFT
@@ -67,6 +74,8 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
         flags |= RETAIN
     if message.origin:
         flags |= ORIGIN
+    if uses:
+        flags |= USES
     parts = [
         _HEAD.pack(
             message.time_us,
@@ -86,7 +95,7 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
     for target in targets:
         note = target.note
         identifiers = target.identifiers[:MAX_IDENTIFIERS]
-        parts.append(_TARGET.pack(target.session, target.flags | (NOTE if note else 0), len(identifiers)))
+        parts.append(_TARGET.pack(target.number, target.flags | (NOTE if note else 0), len(identifiers)))
         for identifier in identifiers:
             parts.append(_IDENTIFIER.pack(identifier))
         if note:
@@ -96,6 +105,8 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
         origin = message.origin.encode()
         parts.append(_ORIGIN_HEAD.pack(message.origin_offset, len(origin)))
         parts.append(origin)
+    if uses:
+        parts.append(_USED.pack(uses))
     parts.append(message.payload)
     return b"".join(parts)
 
@@ -139,6 +150,13 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         position += _ORIGIN_HEAD.size
         origin = body[position : position + n_origin].decode()
         position += n_origin
+    kind = (flags >> KIND_SHIFT) & KIND
+    uses = 0
+    if flags & USES:
+        uses = _USED.unpack_from(body, position)[0]
+        position += _USED.size
+    elif kind == KIND_LINK:  # as older releases wrote it
+        uses, packet_id = packet_id, 0
     message = Message(
         topic,
         body[position:],
@@ -148,9 +166,9 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         expires_us,
         time_us,
         publisher,
-        (flags >> KIND_SHIFT) & KIND,
+        kind,
         origin,
         origin_offset,
     )
     message.offset = offset
-    return MessageRecord(message, targets, session, packet_id)
+    return MessageRecord(message, targets, session, packet_id, uses)

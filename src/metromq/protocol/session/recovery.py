@@ -7,15 +7,27 @@ from typing import Final, final
 from metromq.errors import JournalError, OffsetsGone
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
+from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
+from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import HELD, RELEASED, SENT, Entry, Session
+from metromq.protocol.session.session import Session
 
-VERSION: Final = 1
+VERSION: Final = 2
+VERSION_WITHOUT_LINKS: Final = 1  # links were among the sessions, by client identifiers with a prefix
 SESSIONS_PER_PIECE: Final = 50
 MESSAGES_PER_PIECE: Final = 250
 MESSAGES_PER_LOOK: Final = 10_000
+
+_OF_BACKLOG: Final = (records.ACKNOWLEDGED, records.ACKNOWLEDGED_THROUGH, records.RECEIVED)
+_OF_SESSION: Final = (
+    records.SESSION_CLOSED,
+    records.SUBSCRIBED,
+    records.UNSUBSCRIBED,
+    records.SESSION_DETACHED,
+    records.RELEASED,
+    records.SESSION_SEEN,
+)
 
 
 @final
@@ -27,10 +39,12 @@ class Snapshot:
     """
 
     def __init__(self, hub: Hub) -> None:
-        packer = Packer().u8(VERSION).u32(hub.next_number).i64(hub.newest_offset).blob(hub.federation.snapshot())
-        self._front = packer.done()
-        self._sessions = [store.copy_of(session) for session in hub.sessions.values() if session.durable]
-        self._messages = hub.retained.values()
+        packer = Packer().u8(VERSION).u32(hub.backlogs.next_number).i64(hub.commits.newest_offset)
+        self._front = packer.blob(hub.city.federation.snapshot()).done()
+        durable = [session for session in hub.sessions.by_client_id.values() if session.backlog.durable]
+        self._sessions = [store.copy_of(session) for session in durable]
+        self._links = [store.copy_of_link(backlog) for backlog in hub.links.by_peer.values()]
+        self._messages = hub.retained.messages.values()
 
     def pieces(self) -> Iterator[bytes]:
         """The state in pieces of a millisecond's work or less."""
@@ -40,6 +54,9 @@ class Snapshot:
             for session in self._sessions[start : start + SESSIONS_PER_PIECE]:
                 packer.blob(store.pack_state(session))
             yield packer.done()
+        yield Packer().u32(len(self._links)).done()
+        for backlog in self._links:
+            yield Packer().blob(store.pack_link(backlog)).done()
         kept: list[Message] = []
         for start in range(0, len(self._messages), MESSAGES_PER_LOOK):
             some = self._messages[start : start + MESSAGES_PER_LOOK]
@@ -78,197 +95,251 @@ def recover(
 
 @final
 class _Recovery:
+    """Records name sessions and links by their numbers, which nobody needs once this is done."""
+
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
+        self.sessions: dict[int, Session] = {}
+        self.backlogs: dict[int, Backlog] = {}  # of sessions and links
         self.attached: set[int] = set()
+
+    # --- a snapshot -----------------------------------------------------------------------------------------------
 
     def load(self, state: bytes) -> None:
         hub = self.hub
         reader = Unpacker(state)
         version = reader.u8()
-        if version != VERSION:
+        if version not in (VERSION, VERSION_WITHOUT_LINKS):
             raise JournalError(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
-        hub.next_number = reader.u32()
-        hub.newest_offset = reader.i64()
-        hub.federation.restored(reader.blob())
+        hub.backlogs.next_number = reader.u32()
+        hub.commits.newest_offset = reader.i64()
+        hub.city.federation.restored(reader.blob())
         for _ in range(reader.u32()):
-            session, grants, attached = store.unpack_state(reader.blob())
-            self._add(session)
-            for grant in grants:
-                hub.restore_grant(grant)
-            if attached:
-                self.attached.add(session.number)
+            self._load_session(reader.blob())
+        if version == VERSION:
+            for _ in range(reader.u32()):
+                self._add_link(store.unpack_link(reader.blob()))
         for _ in range(reader.u32()):
             message = store.unpack_retained(reader.blob())
-            hub.retained.set(message.topic, message)
+            hub.retained.messages.set(message.topic, message)
+
+    def _load_session(self, state: bytes) -> None:
+        session, grants, attached = store.unpack_state(state)
+        if store.peer_of(session.client_id):
+            self._add_link(store.link_of(session))
+            return
+        self._add(session)
+        for grant in grants:
+            self.hub.subscriptions.restore(grant)
+        if attached:
+            self.attached.add(session.backlog.number)
 
     def _add(self, session: Session) -> None:
-        hub = self.hub
-        hub.sessions[session.client_id] = session
-        hub.by_number[session.number] = session
-        hub.next_number = max(hub.next_number, session.number + 1)
+        number = session.backlog.number
+        self.sessions[number] = session
+        self.backlogs[number] = session.backlog
+        self.hub.sessions.restore(session)
+
+    def _add_link(self, backlog: LinkBacklog) -> None:
+        self.backlogs[backlog.number] = backlog
+        self.hub.links.restore(backlog)
+
+    # --- records --------------------------------------------------------------------------------------------------
 
     def apply(self, kind: int, offset: int, body: bytes) -> None:
         if kind == records.MESSAGE:
             self._message(offset, body)
-            return
-        reader = Unpacker(body)
-        if kind in (records.LINK, records.CONTROL):
-            self.hub.federation.recovered(kind, body)
-            return
-        number = reader.u32()
-        if kind == records.SESSION_OPENED:
-            self._opened(number, reader)
-            return
-        session = self.hub.by_number.get(number)
-        if session is None:
-            return
-        if kind == records.SESSION_CLOSED:
-            self.attached.discard(number)
-            session.will = None
-            self.hub.forget(session)
-        elif kind == records.SUBSCRIBED:
-            self.hub.restore_grant(store.unpack_grant(session, reader))
-        elif kind == records.UNSUBSCRIBED:
-            self.hub.restore_ungrant(session, reader.text())
-        elif kind == records.SESSION_DETACHED:
-            self.attached.discard(number)
-            store.unpack_detached(session, reader)
-        elif kind == records.RELEASED:
-            session.incoming.pop(reader.u16(), None)
-        elif kind == records.ACKNOWLEDGED:
-            self._acknowledged(session, reader.u16())
+        elif kind in (records.LINK, records.CONTROL):
+            self.hub.city.federation.recovered(kind, body)
+        else:
+            reader = Unpacker(body)
+            number = reader.u32()
+            if kind == records.SESSION_OPENED:
+                self._opened(number, reader)
+            elif kind == records.LINK_OPENED:
+                self._link_opened(number, reader.text())
+            elif kind in _OF_BACKLOG:
+                backlog = self.backlogs.get(number)
+                if backlog is not None:
+                    self._apply_to_backlog(kind, backlog, reader)
+            elif kind in _OF_SESSION:
+                session = self.sessions.get(number)
+                if session is not None:
+                    self._apply_to_session(kind, session, reader)
+            else:
+                raise JournalError(f"unknown kind of record: {kind}")
+
+    def _apply_to_backlog(self, kind: int, backlog: Backlog, reader: Unpacker) -> None:
+        if kind == records.ACKNOWLEDGED:
+            self._acknowledged(backlog, reader.u16())
         elif kind == records.ACKNOWLEDGED_THROUGH:
-            self._acknowledged_through(session, reader.i64())
-        elif kind == records.RECEIVED:
-            self._received(session, reader.u16())
+            self._acknowledged_through(backlog, reader.i64())
+        else:
+            self._received(backlog, reader.u16())
+
+    def _apply_to_session(self, kind: int, session: Session, reader: Unpacker) -> None:
+        hub = self.hub
+        if kind == records.SESSION_CLOSED:
+            self._forget(session)
+        elif kind == records.SUBSCRIBED:
+            hub.subscriptions.restore(store.unpack_grant(session, reader))
+        elif kind == records.UNSUBSCRIBED:
+            hub.subscriptions.drop(session, reader.text())
+        elif kind == records.SESSION_DETACHED:
+            self.attached.discard(session.backlog.number)
+            store.unpack_detached(session, reader)
         elif kind == records.SESSION_SEEN:
             session.seen = unpack_seen(reader.blob())
             session.roamed = True
         else:
-            raise JournalError(f"unknown kind of record: {kind}")
+            session.incoming.pop(reader.u16(), None)
 
     def _opened(self, number: int, reader: Unpacker) -> None:
         client_id = reader.text()
-        session = self.hub.by_number.get(number)
+        if store.peer_of(client_id):
+            self._link_opened(number, store.peer_of(client_id))
+            return
+        session = self.sessions.get(number)
         if session is None:
             old = self.hub.sessions.get(client_id)
             if old is not None:
-                self.hub.forget(old)
+                self._forget(old)
             session = Session(number, client_id)
             self._add(session)
         store.unpack_session(session, reader)
         if session.departed_to:
             session.seen = None
-        elif self.hub.federated and session.seen is None and not client_id.startswith("$"):
+        elif self.hub.city.joined and session.seen is None:
             session.seen = SeenIds()
         self.attached.add(number)
+
+    def _link_opened(self, number: int, peer: str) -> None:
+        if number not in self.backlogs:
+            backlog = LinkBacklog(number, peer)
+            backlog.durable = True
+            self._add_link(backlog)
+
+    def _forget(self, session: Session) -> None:
+        number = session.backlog.number
+        self.attached.discard(number)
+        self.sessions.pop(number, None)
+        self.backlogs.pop(number, None)
+        self.hub.sessions.forget(session)
 
     def _message(self, offset: int, body: bytes) -> None:
         hub = self.hub
         record = records.decode_message(body, offset)
         message = record.message
-        hub.wall_us = max(hub.wall_us, message.time_us)
-        if message.retain and message.kind != 2:
-            hub.store_retained(message)
+        hub.clock.wall_us = max(hub.clock.wall_us, message.time_us)
+        if message.retain and message.kind != KIND_REPLAY:
+            hub.retained.store(message)
         if record.publisher_session and record.packet_id:
-            publisher = hub.by_number.get(record.publisher_session)
+            publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
                 publisher.incoming[record.packet_id] = None
         if message.origin:
-            hub.federation.replayed(message, record.packet_id)
+            hub.city.federation.replayed(message, record.uses)
         for target in record.targets:
-            session = hub.by_number.get(target.session)
+            session = self.sessions.get(target.number)
+            backlog = self.backlogs.get(target.number)
             if session is not None:
-                hub.enqueue(session, message, target.flags, target.identifiers, target.note)
-        hub.newest_offset = offset
+                hub.delivery.enqueue(session, message, target.flags, target.identifiers)
+            elif backlog is not None:
+                hub.backlogs.enqueue(backlog, message, target.flags, target.identifiers, target.note)
+        hub.commits.newest_offset = offset
 
-    def _acknowledged(self, session: Session, packet_id: int) -> None:
-        entry = self._find(session, packet_id)
+    def _acknowledged(self, backlog: Backlog, packet_id: int) -> None:
+        entry = self._find(backlog, packet_id)
         if entry is not None:
-            self._uncount(session, entry)
-            session.queue.remove(entry)
+            self._uncount(backlog, entry)
+            backlog.queue.remove(entry)
 
-    def _uncount(self, session: Session, entry: Entry) -> None:
+    def _uncount(self, backlog: Backlog, entry: Entry) -> None:
         if entry.message is not None:  # those of a snapshot are counted at the end
-            session.queued_bytes -= self.hub.entry_bytes(entry)
+            backlog.queued_bytes -= self.hub.backlogs.entry_bytes(entry)
 
-    def _find(self, session: Session, packet_id: int) -> Entry | None:
+    def _find(self, backlog: Backlog, packet_id: int) -> Entry | None:
         """The packet in the queue; None: it is not there. It may still be in the journal behind one that lags."""
-        if session.queue and session.queue.first().packet_id == packet_id:
-            return session.queue.first()
+        if backlog.queue and backlog.queue.first().packet_id == packet_id:
+            return backlog.queue.first()
         while True:
-            for entry in session.queue:
+            for entry in backlog.queue:
                 if entry.packet_id == packet_id:
                     return entry
-            if not session.spilled:
+            if not backlog.spilled:
                 return None
-            known = len(session.queue)
-            self.hub.refill(session, 10)
-            if len(session.queue) == known:
+            known = len(backlog.queue)
+            self.hub.backlogs.refill(backlog, 10)
+            if len(backlog.queue) == known:
                 return None
 
-    def _acknowledged_through(self, session: Session, offset: int) -> None:
+    def _acknowledged_through(self, backlog: Backlog, offset: int) -> None:
         while True:
-            if not session.queue and session.spilled:
-                self.hub.refill(session)
-            if not session.queue or session.queue.first().offset > offset:
+            if not backlog.queue and backlog.spilled:
+                self.hub.backlogs.refill(backlog)
+            if not backlog.queue or backlog.queue.first().offset > offset:
                 return
-            self._uncount(session, session.queue.popleft())
+            self._uncount(backlog, backlog.queue.popleft())
 
-    def _received(self, session: Session, packet_id: int) -> None:
-        entry = self._find(session, packet_id)
+    def _received(self, backlog: Backlog, packet_id: int) -> None:
+        entry = self._find(backlog, packet_id)
         if entry is not None:
             entry.state = RELEASED
 
+    # --- the end --------------------------------------------------------------------------------------------------
+
     def drop_lost(self) -> None:
         """Takes out of every queue what the journal has lost; it counts as dropped."""
-        for session in self.hub.sessions.values():
-            lost = self._recount(session) if session.spilled else 0
-            for entry in list(session.queue):
+        for backlog in self.backlogs.values():
+            lost = self._recount(backlog) if backlog.spilled else 0
+            for entry in list(backlog.queue):
                 try:
-                    self.hub.load(entry)
+                    self.hub.backlogs.load(entry)
                 except OffsetsGone:
-                    session.queue.remove(entry)
+                    backlog.queue.remove(entry)
                     lost += 1
-            session.dropped += lost
+            backlog.dropped += lost
             self.hub.counters.dropped += lost
 
-    def _recount(self, session: Session) -> int:
+    def _recount(self, backlog: Backlog) -> int:
         """Counts what is left of the messages that wait in the journal alone; how many are lost."""
-        log = self.hub.log
+        log = self.hub.commits.log
         assert log is not None
         try:
-            scan = log.scan(session.spill_offset)
+            scan = log.scan(backlog.spill_offset)
         except OffsetsGone as gone:
-            session.spill_offset = gone.first
+            backlog.spill_offset = gone.first
             scan = log.scan(gone.first)
         left = 0
         for kind, offset, body in scan:
             if kind == records.MESSAGE:
                 targets = records.decode_message(body, offset).targets
-                left += any([target.session == session.number for target in targets])
-        lost = session.spilled - left
-        session.spilled = left
-        session.spill_sequence += lost
+                left += any([target.number == backlog.number for target in targets])
+        lost = backlog.spilled - left
+        backlog.spilled = left
+        backlog.spill_sequence += lost
         return lost
 
     def finish(self) -> None:
         hub = self.hub
-        for session in list(hub.sessions.values()):
-            session.queued_bytes = 0
-            for index, entry in enumerate(session.queue):
-                session.queued_bytes += hub.entry_bytes(entry)
-                if entry.state == HELD:
-                    entry.state = RELEASED
-                elif index < hub.settings.max_inflight:
-                    entry.dup = True  # it may have been sent; the journal does not note that
-            session.doubtful = max(0, hub.settings.max_inflight - len(session.queue))
-            for entry in session.queue:
-                if entry.state == SENT:
-                    entry.state = 0
-            if session.number in self.attached:
-                session.detached_wall_us = hub.wall_us
-            hub.rest(session)
-        hub.committed_position = hub.position
-        hub.committed_offset = hub.newest_offset
+        for backlog in self.backlogs.values():
+            self._settle(backlog)
+        for number, session in self.sessions.items():
+            if number in self.attached:
+                session.detached_wall_us = hub.clock.wall_us
+            hub.sessions.rest(session)
+        hub.commits.recovered()
+
+    def _settle(self, backlog: Backlog) -> None:
+        """What may have been sent counts as sent before: the journal does not note that."""
+        most = self.hub.settings.max_inflight
+        backlog.queued_bytes = 0
+        for index, entry in enumerate(backlog.queue):
+            backlog.queued_bytes += self.hub.backlogs.entry_bytes(entry)
+            if entry.state == HELD:
+                entry.state = RELEASED
+            elif index < most:
+                entry.dup = True
+            if entry.state == SENT:
+                entry.state = 0
+        backlog.doubtful = max(0, most - len(backlog.queue))

@@ -4,6 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.session import Grant, Session
 from metromq.protocol.topics.names import matches, validate_topic
 from metromq.protocol.topics.tree import FilterTree
@@ -41,6 +42,13 @@ class RouteTarget:
         return rest if rest.grants else None
 
 
+def target_of(grant: Grant) -> RouteTarget:
+    """The one who was picked in a share group."""
+    target = RouteTarget(grant.session)
+    target.add(grant)
+    return target
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReadCheck:
     """Whether a session may read a topic; the shell's access list answers."""
@@ -69,10 +77,10 @@ class ShareGroup:
             session = grant.session
             if check is not None and not check.may_read(session, topic):
                 continue
-            outlet = session.outlet
-            if outlet is None or outlet.closing:
+            output = session.output
+            if output is None or output.closing:
                 rank = 2
-            elif session.behind() or outlet.stalled:
+            elif session.backlog.behind() or output.stalled:
                 rank = 1
             else:
                 rank = 0
@@ -88,10 +96,10 @@ class ShareGroup:
 
 @final
 class LinkCopy:
-    """One copy of a message for one peer: the link's session and what to say beside the message."""
+    """One copy of a message for one peer: the link's backlog and what to say beside the message."""
 
-    def __init__(self, session: Session, note: bytes) -> None:
-        self.session = session
+    def __init__(self, backlog: LinkBacklog, note: bytes) -> None:
+        self.backlog = backlog
         self.note = note
 
 
@@ -127,6 +135,11 @@ class RouteTable:
         self.read_check: ReadCheck | None = None
         self.remote_check: RemoteCheck | None = None
         self.count = 0
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        """Whether the access list lets the session's user read the topic now."""
+        check = self.read_check
+        return check is None or check.may_read(session, topic)
 
     def add(self, grant: Grant) -> bool:
         """Returns whether the subscription is new rather than replaced [MQTT-3.8.4-3]."""

@@ -1,16 +1,21 @@
-"""Sessions as bytes: the control records of the journal and the parts of a snapshot."""
+"""Sessions and the backlogs of links as bytes: the control records of the journal and the parts of a snapshot."""
+
+from typing import Final
 
 from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol.session.backlog import Backlog, Entry, LinkBacklog
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
 from metromq.protocol.session.seen_ids import unpack_seen
-from metromq.protocol.session.session import Entry, Grant, Session
+from metromq.protocol.session.session import Grant, Session
 from metromq.protocol.wire.packets import Will
+
+OLD_LINK_PREFIX: Final = "$link/"  # of the client identifiers by which releases before LINK_OPENED recorded links
 
 
 def pack_session(session: Session) -> bytes:
-    packer = Packer().u32(session.number).text(session.client_id).text(session.username).u32(session.expiry_s)
-    packer.u64(session.sequence)
+    packer = Packer().u32(session.backlog.number).text(session.client_id).text(session.username).u32(session.expiry_s)
+    packer.u64(session.backlog.sequence)
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
     return packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us).done()
@@ -20,18 +25,18 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     """Reads what follows number and client id."""
     session.username = reader.text()
     session.expiry_s = reader.u32()
-    session.sequence = reader.u64()
+    session.backlog.sequence = reader.u64()
     session.will = _unpack_will(reader)
     session.opened_us = 0 if reader.at_end() else reader.u64()  # older journals have the owner, but not since when
     session.clean_us = 0 if reader.at_end() else reader.u64()
     session.departed_to = "" if reader.at_end() else reader.text()
     session.departed_us = 0 if reader.at_end() else reader.u64()
     session.claimed_us = 0 if reader.at_end() else reader.u64()
-    session.durable = True
+    session.backlog.durable = True
 
 
 def pack_detached(session: Session) -> bytes:
-    packer = Packer().u32(session.number).u32(session.expiry_s).u64(session.detached_wall_us)
+    packer = Packer().u32(session.backlog.number).u32(session.expiry_s).u64(session.detached_wall_us)
     _pack_will(packer, session.will)
     return packer.done()
 
@@ -46,7 +51,9 @@ def pack_grant(grant: Grant) -> bytes:
     flags = (
         grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
     )
-    packer = Packer().u32(grant.session.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
+    packer = (
+        Packer().u32(grant.session.backlog.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
+    )
     return packer.done()
 
 
@@ -73,26 +80,36 @@ def _unpack_will(reader: Unpacker) -> Will | None:
 
 def copy_of(session: Session) -> Session:
     """What `pack_state` needs of a session, as it is now."""
-    copy = Session(session.number, session.client_id)
+    copy = Session(session.backlog.number, session.client_id)
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
     copy.departed_to, copy.departed_us = session.departed_to, session.departed_us
     copy.claimed_us = session.claimed_us
     copy.seen = session.seen.copy() if session.seen is not None else None
     copy.roamed = session.roamed
-    copy.outlet = session.outlet
+    copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
     if session.incoming:
         copy.incoming = session.incoming.copy()
-    copy.sequence, copy.spilled = session.sequence, session.spilled
-    copy.spill_offset, copy.spill_sequence = session.spill_offset, session.spill_sequence
-    copy.spilled_bytes = session.spilled_bytes
-    for entry in session.inflight.values():
-        copy.queue.append(_copy_of_entry(entry))
-    for entry in session.queue:
-        copy.queue.append(_copy_of_entry(entry))
+    _copy_backlog(session.backlog, copy.backlog)
     return copy
+
+
+def copy_of_link(backlog: LinkBacklog) -> LinkBacklog:
+    copy = LinkBacklog(backlog.number, backlog.peer)
+    _copy_backlog(backlog, copy)
+    return copy
+
+
+def _copy_backlog(backlog: Backlog, copy: Backlog) -> None:
+    copy.sequence, copy.spilled = backlog.sequence, backlog.spilled
+    copy.spill_offset, copy.spill_sequence = backlog.spill_offset, backlog.spill_sequence
+    copy.spilled_bytes = backlog.spilled_bytes
+    for entry in backlog.inflight.values():
+        copy.queue.append(_copy_of_entry(entry))
+    for entry in backlog.queue:
+        copy.queue.append(_copy_of_entry(entry))
 
 
 def _copy_of_entry(entry: Entry) -> Entry:
@@ -104,26 +121,15 @@ def _copy_of_entry(entry: Entry) -> Entry:
 
 def pack_state(session: Session) -> bytes:
     """A whole session for a snapshot."""
-    packer = Packer().u32(session.number).text(session.client_id).blob(pack_session(session))
-    packer.u8(1 if session.outlet is not None else 0).u64(session.detached_wall_us)
+    packer = Packer().u32(session.backlog.number).text(session.client_id).blob(pack_session(session))
+    packer.u8(1 if session.connection is not None else 0).u64(session.detached_wall_us)
     packer.u32(len(session.grants))
     for grant in session.grants.values():
         packer.blob(pack_grant(grant))
     packer.u32(len(session.incoming))
     for packet_id in session.incoming:
         packer.u16(packet_id)
-    packer.u64(session.sequence).u64(session.spilled).u64(session.spill_offset).u64(session.spill_sequence)
-    packer.u64(session.spilled_bytes)
-    entries = [*session.inflight.values(), *session.queue]
-    packer.u32(len(entries))
-    for entry in entries:
-        packer.i64(entry.offset).u8(entry.flags).u8(entry.state).u8(1 if entry.dup else 0).u16(entry.packet_id)
-        identifiers = entry.identifiers[:MAX_IDENTIFIERS]
-        packer.u8(len(identifiers))
-        for identifier in identifiers:
-            packer.u32(identifier)
-        packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
-        packer.blob(entry.note)
+    _pack_backlog(packer, session.backlog)
     if session.seen is not None:
         packer.u8(1 if session.roamed else 0).blob(session.seen.pack())
     return packer.done()
@@ -146,15 +152,66 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
         grants.append(unpack_grant(session, inner))
     for _ in range(reader.u32()):
         session.incoming[reader.u16()] = None
-    session.sequence, session.spilled = reader.u64(), reader.u64()
-    session.spill_offset, session.spill_sequence = reader.u64(), reader.u64()
-    session.spilled_bytes = reader.u64()
-    for _ in range(reader.u32()):
-        session.queue.append(_unpack_entry(reader))
+    _unpack_backlog(reader, session.backlog)
     if not reader.at_end():
         session.roamed = bool(reader.u8())
         session.seen = unpack_seen(reader.blob())
     return session, grants, attached
+
+
+def pack_link_opened(backlog: LinkBacklog) -> bytes:
+    return Packer().u32(backlog.number).text(backlog.peer).done()
+
+
+def pack_link(backlog: LinkBacklog) -> bytes:
+    """A link's backlog for a snapshot."""
+    packer = Packer().u32(backlog.number).text(backlog.peer)
+    _pack_backlog(packer, backlog)
+    return packer.done()
+
+
+def unpack_link(data: bytes) -> LinkBacklog:
+    reader = Unpacker(data)
+    backlog = LinkBacklog(reader.u32(), reader.text())
+    backlog.durable = True
+    _unpack_backlog(reader, backlog)
+    return backlog
+
+
+def peer_of(client_id: str) -> str:
+    """Links were sessions once: the peer whose link went by this client identifier; empty: it is a client's."""
+    return client_id.removeprefix(OLD_LINK_PREFIX) if client_id.startswith(OLD_LINK_PREFIX) else ""
+
+
+def link_of(session: Session) -> LinkBacklog:
+    """The backlog of a link that an older release packed as a session."""
+    backlog = LinkBacklog(session.backlog.number, peer_of(session.client_id))
+    backlog.durable = True
+    _copy_backlog(session.backlog, backlog)
+    return backlog
+
+
+def _pack_backlog(packer: Packer, backlog: Backlog) -> None:
+    packer.u64(backlog.sequence).u64(backlog.spilled).u64(backlog.spill_offset).u64(backlog.spill_sequence)
+    packer.u64(backlog.spilled_bytes)
+    entries = [*backlog.inflight.values(), *backlog.queue]
+    packer.u32(len(entries))
+    for entry in entries:
+        packer.i64(entry.offset).u8(entry.flags).u8(entry.state).u8(1 if entry.dup else 0).u16(entry.packet_id)
+        identifiers = entry.identifiers[:MAX_IDENTIFIERS]
+        packer.u8(len(identifiers))
+        for identifier in identifiers:
+            packer.u32(identifier)
+        packer.blob(_pack_message(entry.message) if entry.offset < 0 and entry.message is not None else b"")
+        packer.blob(entry.note)
+
+
+def _unpack_backlog(reader: Unpacker, backlog: Backlog) -> None:
+    backlog.sequence, backlog.spilled = reader.u64(), reader.u64()
+    backlog.spill_offset, backlog.spill_sequence = reader.u64(), reader.u64()
+    backlog.spilled_bytes = reader.u64()
+    for _ in range(reader.u32()):
+        backlog.queue.append(_unpack_entry(reader))
 
 
 def _unpack_entry(reader: Unpacker) -> Entry:

@@ -8,12 +8,12 @@ V = TypeVar("V")
 
 
 @final
-class Node(Generic[K, V]):
+class TreeNode(Generic[K, V]):
     """One level of the filters. Most nodes use one of the four places, so an empty one is None and costs nothing."""
 
     def __init__(self) -> None:
-        self.children: dict[str, Node[K, V]] | None = None  # literal levels below this one
-        self.plus: Node[K, V] | None = None  # the level `+` below this one
+        self.children: dict[str, TreeNode[K, V]] | None = None  # literal levels below this one
+        self.plus: TreeNode[K, V] | None = None  # the level `+` below this one
         self.values: dict[K, V] | None = None  # of the filter that ends here
         self.beyond: dict[K, V] | None = None  # of the filter that ends with `#` below this level
 
@@ -26,7 +26,7 @@ class FilterTree(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self._root: Node[K, V] = Node()
+        self._root: TreeNode[K, V] = TreeNode()
         self._size = 0
 
     def __len__(self) -> int:
@@ -90,9 +90,9 @@ class FilterTree(Generic[K, V]):
         hidden = topic.startswith("$")
         if root.beyond is not None and not hidden:
             found.extend(root.beyond.values())
-        nodes: list[Node[K, V]] = [root]
+        nodes: list[TreeNode[K, V]] = [root]
         for level in topic.split("/"):
-            below: list[Node[K, V]] = []
+            below: list[TreeNode[K, V]] = []
             for node in nodes:
                 children = node.children
                 if children is not None:
@@ -117,7 +117,7 @@ class FilterTree(Generic[K, V]):
 
     def items(self) -> Iterator[tuple[str, K, V]]:
         """Every filter, key and value."""
-        pending: list[tuple[str, Node[K, V]]] = [("", self._root)]
+        pending: list[tuple[str, TreeNode[K, V]]] = [("", self._root)]
         while pending:
             prefix, node = pending.pop()
             if node.values is not None:
@@ -145,7 +145,7 @@ class FilterTree(Generic[K, V]):
                 pending.extend(node.children.values())
         return count
 
-    def _path(self, filter: str) -> list[Node[K, V]]:
+    def _path(self, filter: str) -> list[TreeNode[K, V]]:
         """The nodes from the root to the filter's own; empty when there is no such node."""
         node = self._root
         path = [node]
@@ -167,12 +167,12 @@ def _is_beyond(filter: str) -> bool:
     return filter == "#" or filter.endswith("/#")
 
 
-def _child(node: Node[K, V], level: str) -> Node[K, V]:
+def _child(node: TreeNode[K, V], level: str) -> TreeNode[K, V]:
     """The node of a level below `node`, made when it is not there."""
     if level == "+":
         plus = node.plus
         if plus is None:
-            plus = Node()
+            plus = TreeNode()
             node.plus = plus
         return plus
     children = node.children
@@ -181,12 +181,12 @@ def _child(node: Node[K, V], level: str) -> Node[K, V]:
         node.children = children
     child = children.get(level)
     if child is None:
-        child = Node()
+        child = TreeNode()
         children[level] = child
     return child
 
 
-def _prune(path: list[Node[K, V]], levels: list[str]) -> None:
+def _prune(path: list[TreeNode[K, V]], levels: list[str]) -> None:
     """Takes nodes off the end of the path as long as nothing needs them."""
     while len(path) > 1:
         node = path.pop()

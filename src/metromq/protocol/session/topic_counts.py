@@ -48,17 +48,23 @@ class Window:
 
 
 @final
-class Census:
-    """Counts, window by window; the hub's clock turns it, so a message counts in the window of its own time."""
+class TopicCounts:
+    """Counts nothing before `record`. The hub's clock turns the windows: a message counts in that of its own time."""
 
-    def __init__(self, window_us: int, wall_us: int) -> None:
-        self.window_us = window_us
+    def __init__(self) -> None:
+        self.recording = False
+        self.window_us = 0
         self.closed: list[Window] = []  # for whoever records them
         self.start_us = 0
         self.until_us = 0
         self.topics: dict[str, TopicCount] = {}
         self.connects = 0
         self.delays: list[int] = []
+
+    def record(self, window_us: int, wall_us: int) -> None:
+        """From now on; somebody takes what is in `closed`."""
+        self.recording = True
+        self.window_us = window_us
         self._begin(wall_us)
 
     def _begin(self, wall_us: int) -> None:

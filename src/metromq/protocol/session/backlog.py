@@ -1,0 +1,191 @@
+"""What one receiver must still get: the queue, what is under way, and what only the journal holds."""
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from metromq.protocol.session.message import Message
+from metromq.protocol.session.output import LinkOutput
+
+ENTRY_BYTES: Final = 200  # what an entry costs beside its payload, for the byte limits
+
+SENT: Final = 1  # PUBLISH is out, PUBACK or PUBREC is awaited
+RELEASED: Final = 2  # PUBREL is out, PUBCOMP is awaited
+HELD: Final = 3  # PUBREC came, PUBREL goes out when the journal has it
+
+
+@final
+class Entry:
+    """A QoS 1 or 2 message on its way to one receiver.
+
+    Packet identifiers follow the order of the queue, so that after a crash each message gets the identifier it had
+    before, and a QoS 2 subscriber recognises a repeat.
+    """
+
+    def __init__(
+        self,
+        offset: int,
+        flags: int,
+        identifiers: tuple[int, ...],
+        packet_id: int,
+        message: Message | None,
+        note: bytes = b"",
+    ) -> None:
+        self.offset = offset  # in the journal; -1: only in memory
+        self.flags = flags  # as in records.Target: bits 0-1 QoS, bit 2 RETAIN
+        self.identifiers = identifiers
+        self.packet_id = packet_id
+        self.message = message  # None: to be read from the journal
+        self.note = note  # for links, as in records.Target
+        self.state = 0
+        self.dup = False  # it may have been sent before
+
+
+_NOTHING: Final[list[Entry]] = []
+
+
+@final
+class EntryQueue:
+    """First in, first out. A deque costs 600 bytes even when it is empty, and most receivers never wait for anything:
+    until something comes they share one empty list."""
+
+    def __init__(self) -> None:
+        self._items = _NOTHING
+        self._head = 0  # items before it are gone
+
+    def __len__(self) -> int:
+        return len(self._items) - self._head
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._items[self._head :])
+
+    def first(self) -> Entry:
+        return self._items[self._head]
+
+    def append(self, entry: Entry) -> None:
+        if self._items is _NOTHING:
+            self._items = [entry]
+        else:
+            self._items.append(entry)
+
+    def appendleft(self, entry: Entry) -> None:
+        if self._head:
+            self._head -= 1
+            self._items[self._head] = entry
+        elif self._items is _NOTHING:
+            self._items = [entry]
+        else:
+            self._items.insert(0, entry)
+
+    def popleft(self) -> Entry:
+        head = self._head
+        entry = self._items[head]
+        head += 1
+        if head == len(self._items):
+            self._items.clear()
+            head = 0
+        elif head >= 64 and head * 2 >= len(self._items):  # each item is moved at most once on average
+            del self._items[:head]
+            head = 0
+        self._head = head
+        return entry
+
+    def pop(self) -> Entry:
+        entry = self._items.pop()
+        if self._head == len(self._items):
+            self.clear()
+        return entry
+
+    def remove(self, entry: Entry) -> bool:
+        """Takes the entry out; False: it is not here. `in` and `__contains__` are of no use: compiled they differ."""
+        for place in range(self._head, len(self._items)):
+            if self._items[place] is entry:
+                del self._items[place]
+                return True
+        return False
+
+    def last(self) -> Entry:
+        return self._items[-1]
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._head = 0
+
+
+class Backlog:
+    """What a client's session, or a link to a peer, must still receive."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # by which the journal's records name it
+        self.durable = False  # recorded in the journal
+        self.queue = EntryQueue()
+        self.queued_bytes = 0
+        self.inflight: dict[int, Entry] = {}
+        self.sequence = 0  # entries ever queued
+        self.spilled = 0  # entries that are only in the journal, behind those in `queue`
+        self.spill_offset = 0  # where the first of them is
+        self.spill_sequence = 0
+        self.spilled_bytes = 0
+        self.doubtful = 0  # how many of the first may have been sent before the broker crashed
+        self.dropped = 0
+
+    def behind(self) -> bool:
+        """Whether messages wait, so that a new one must wait in the journal too."""
+        return self.spilled > 0 or len(self.queue) > 0
+
+    def waiting(self) -> int:
+        return len(self.queue) + self.spilled
+
+    def unsettled(self) -> int:
+        """Messages that wait or are under way."""
+        return self.waiting() + len(self.inflight)
+
+    def next_packet_id(self) -> int:
+        self.sequence += 1
+        return packet_id_of(self.sequence)
+
+    def oldest_offset(self) -> int:
+        """The oldest message the journal must keep for this receiver; -1: none."""
+        oldest = -1
+        for entry in self.inflight.values():
+            if entry.offset >= 0 and (oldest < 0 or entry.offset < oldest):
+                oldest = entry.offset
+        for entry in self.queue:
+            if entry.offset >= 0:
+                if oldest < 0 or entry.offset < oldest:
+                    oldest = entry.offset
+                break
+        if self.spilled and (oldest < 0 or self.spill_offset < oldest):
+            oldest = self.spill_offset
+        return oldest
+
+    def undo(self, offset: int) -> None:
+        """Takes back the newest entry, whose message was not written; entries of other messages stay."""
+        if self.spilled and self.spill_offset <= offset:
+            self.spilled -= 1
+            if not self.spilled:
+                self.spilled_bytes = 0
+            self.sequence -= 1
+        elif self.queue and self.queue.last().offset == offset:
+            entry = self.queue.pop()
+            if entry.message is not None:
+                self.queued_bytes -= len(entry.message.payload) + ENTRY_BYTES
+            self.sequence -= 1
+
+    def clear(self) -> None:
+        self.queue.clear()
+        self.inflight.clear()
+        self.spilled = 0
+
+
+@final
+class LinkBacklog(Backlog):
+    """What a peer broker must still get; the output is there while the link is up."""
+
+    def __init__(self, number: int, peer: str) -> None:
+        super().__init__(number)
+        self.peer = peer
+        self.output: LinkOutput | None = None
+
+
+def packet_id_of(sequence: int) -> int:
+    return sequence % 65535 + 1
