@@ -81,6 +81,14 @@ class SendRetained:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedTold:
+    """The peer retains nothing more for the filters than it has sent."""
+
+    peer: str
+    filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFound:
     """Answer to a CONNECT: `broker` holds the client's session and will send it; empty: nobody does."""
 
@@ -122,6 +130,7 @@ Effect = (
     | HandOver
     | Replay
     | SendRetained
+    | RetainedTold
     | SessionFound
     | SessionRefused
     | SessionTaken

@@ -33,6 +33,7 @@ from metromq.federation.effects import (
     Keep,
     NeighboursChanged,
     Replay,
+    RetainedTold,
     RoutesChanged,
     Send,
     SendRetained,
@@ -51,6 +52,7 @@ from metromq.federation.links.frames import (
     Hello,
     Interest,
     InterestRequest,
+    RetainedNone,
     RetainedRequest,
     decode_frame,
 )
@@ -105,6 +107,7 @@ class Node:
             Interest: self._interest_frame,
             InterestRequest: lambda peer, frame, now_us: [Send(peer, self.announcer.whole(peer, now_us))],
             RetainedRequest: lambda peer, frame, now_us: [SendRetained(peer, frame.filters)],
+            RetainedNone: lambda peer, frame, now_us: [RetainedTold(peer, frame.filters)],
             ClientClaim: lambda peer, frame, now_us: self.directory.claimed(peer, frame),
             ClientAnswer: lambda peer, frame, now_us: self.directory.answered(frame),
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),

@@ -5,7 +5,7 @@ from typing import final
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
 from metromq.federation.host.roaming import Roaming
-from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch
+from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch, is_internal
 from metromq.federation.links.inbox import DELIVER, DROP, Inbox
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
@@ -35,7 +35,7 @@ class Receiving:
 
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
         entries = decode_batch(payload, self._hub.clock.wall_us)
-        self._count(peer, len(entries), len(payload))
+        self._count(peer, sum(1 for entry in entries if not is_internal(entry)), len(payload))
         for entry in entries:
             self._take(peer, entry)
         self._copies.take(None)
@@ -77,7 +77,7 @@ class Receiving:
         if uses == DROP:
             return
         if message.topic == RETAINED_TOPIC:
-            self._retained.told(peer, message.payload)
+            self._retained.all_told(peer, message.payload)
             return
         if self._roaming.is_session(message):
             self._roaming.arrived(peer, message)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final, final
 
 from metromq.federation.distribution import Hop
-from metromq.federation.effects import Effect, Send, SendRetained
+from metromq.federation.effects import Effect, RetainedTold, Send, SendRetained
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.batch import SYNC
-from metromq.federation.links.frames import RetainedRequest
+from metromq.federation.links.frames import RetainedNone, RetainedRequest
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
@@ -108,13 +108,16 @@ class RetainedVersions:
         question.waiting.append((session, full_filter))
         return True
 
-    def told(self, peer: str, payload: bytes) -> None:
+    def all_told(self, peer: str, payload: bytes) -> None:
+        """Behind the messages of a peer: that was all for these filters."""
         reader = Unpacker(payload)
-        for _ in range(reader.u32()):
-            topic_filter = reader.text()
+        self.told(RetainedTold(peer, tuple(reader.text() for _ in range(reader.u32()))))
+
+    def told(self, effect: RetainedTold) -> None:
+        for topic_filter in effect.filters:
             question = self._questions.get(topic_filter)
             if question is not None:
-                question.peers.discard(peer)
+                question.peers.discard(effect.peer)
                 if not question.peers:
                     self._answer(topic_filter, question)
 
@@ -139,10 +142,13 @@ class RetainedVersions:
         for topic_filter in effect.filters:
             for message in (*self._hub.retained.messages.match(topic_filter), *self._deletions(topic_filter)):
                 found[message.topic] = message
+        messages = [message for message in found.values() if not message.topic.startswith("$")]
+        if not messages:
+            self._run([Send(effect.peer, RetainedNone(effect.filters))])
+            return
         copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
-        for message in found.values():
-            if not message.topic.startswith("$"):
-                self._hub.publishing.replay(message, copies)
+        for message in messages:
+            self._hub.publishing.replay(message, copies)
         packer = Packer().u32(len(effect.filters))
         for topic_filter in effect.filters:
             packer.text(topic_filter)

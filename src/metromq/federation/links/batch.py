@@ -51,6 +51,11 @@ class LinkMessage:
         self.limit = limit  # how many more links it may cross from the receiver
 
 
+def is_internal(entry: LinkMessage) -> bool:
+    """Whether brokers talk about themselves: parts of sessions and the like are not counted as messages."""
+    return entry.message.topic.startswith("$metromq/")
+
+
 def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") -> bytes:
     """A message without an origin is our own: it has `own_name`, and its offset in our journal."""
     names: dict[str, int] = {}

@@ -68,6 +68,13 @@ class RetainedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedNone:
+    """The answer to a RetainedRequest where nothing is retained; otherwise the messages themselves answer."""
+
+    filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClientClaim:
     """To the client's directory broker: `client` has its session at the sender since `time_us`."""
 
@@ -121,6 +128,7 @@ Frame = (
     | Interest
     | InterestRequest
     | RetainedRequest
+    | RetainedNone
     | ClientClaim
     | ClientAnswer
     | ClientMoved
@@ -211,7 +219,7 @@ def _read_interest(data: Unpacker) -> Interest:
     return Interest(whole, wanted, tuple(data.short_text() for _ in range(data.number())))
 
 
-def _write_request(out: Packer, frame: RetainedRequest) -> None:
+def _write_request(out: Packer, frame: "RetainedRequest | RetainedNone") -> None:
     out.number(len(frame.filters))
     for topic_filter in frame.filters:
         out.short_text(topic_filter)
@@ -265,6 +273,7 @@ _KINDS: dict[type, int] = {
     Interest: 3,
     InterestRequest: 4,
     RetainedRequest: 5,
+    RetainedNone: 12,
     ClientClaim: 6,
     ClientAnswer: 7,
     ClientMoved: 8,
@@ -275,6 +284,7 @@ _WRITERS: dict[int, Callable[..., None]] = {
     3: _write_interest,
     4: lambda out, frame: None,
     5: _write_request,
+    12: _write_request,
     6: _write_claim,
     7: _write_answer,
     8: _write_moved,
@@ -287,6 +297,7 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     3: _read_interest,
     4: lambda data: InterestRequest(),
     5: lambda data: RetainedRequest(tuple(data.short_text() for _ in range(data.number()))),
+    12: lambda data: RetainedNone(tuple(data.short_text() for _ in range(data.number()))),
     6: _read_claim,
     7: lambda data: ClientAnswer(data.short_text(), data.number(), data.short_text(), bool(data.number())),
     8: _read_moved,

@@ -7,7 +7,7 @@ link breaks is still there, and is sent again over the next connection.
 from collections import deque
 from typing import Final, Protocol, final
 
-from metromq.federation.links.batch import LinkMessage, encode_batch
+from metromq.federation.links.batch import LinkMessage, encode_batch, is_internal
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
@@ -101,7 +101,7 @@ class Link(Flusher):
         hub = self._hub
         data = encode_batch(batch, hub.clock.wall_us, hub.name)
         size = sum(_bytes_of(entry) for entry in batch)
-        self.sent_messages += len(batch)
+        self.sent_messages += sum(1 for entry in batch if not is_internal(entry))
         self.sent_bytes += len(data)
         delay_us = max(hub.clock.wall_us - batch[0].message.time_us, 0)
         self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
