@@ -30,7 +30,7 @@ def ticking(step_s: float = 0.01) -> Callable[[], float]:
 def problems(draw: st.DrawFn, most_containers: int = 6) -> Problem:
     """Two to four devices and a handful of containers; capacities from too short to plenty."""
     names = tuple(f"d{i}" for i in range(draw(st.integers(2, 4))))
-    links = [[names[i], names[draw(st.integers(0, i - 1))]] for i in range(1, len(names))]
+    links = [(names[i], names[draw(st.integers(0, i - 1))]) for i in range(1, len(names))]
     count = draw(st.integers(1, most_containers))
     brokers = draw(st.integers(0, count))
     rates = st.dictionaries(st.sampled_from(names), MBPS, max_size=len(names))

@@ -1,9 +1,7 @@
 """Where `metromq plan` gets its problem from: a file, a running city, or the lake's tables."""
 
 import asyncio
-import json
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import Any
 
 from metromq.control.asking import ask_city
 from metromq.control.places import city_running
+from metromq.documents import read_document
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.status import UP, BrokerStatus, CityStatus
 from metromq.planning.model import Placement, Problem
-from metromq.planning.reading import read_placement, read_problem
+from metromq.planning.reading import check_machines, read_placement, read_problem
 
 # A city's status knows traffic, not machines: without --devices every broker is a device of the paper's middle size.
 CITY_DEFAULTS = {"broker_workload_per_mbps": 10.0, "network_mw_per_mbps": 0.0137}
@@ -27,24 +26,6 @@ class Source:
 
     problem: Problem
     present: Placement | None = None
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """A JSON or TOML file as a table; the suffix decides, and anything but .toml is JSON."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(str(path), "is not UTF-8 text") from None
-    try:
-        raw = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        kind = "TOML" if path.suffix == ".toml" else "JSON"
-        raise ConfigError(str(path), f"is not {kind}: {error}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(str(path), "must be a table of named values")
-    return raw
 
 
 def from_file(path: Path) -> Source:
@@ -72,9 +53,9 @@ def from_lake(lake: Path, devices: Path | None) -> Source:
             f"{lake} has no table {', '.join(missing)}; run `metromq pipeline refresh --lake {lake}` first"
         )
     rows = {name: tables.arrow(name).to_pylist() if tables.exists(name) else [] for name in names}
-    raw = lake_document(
-        read_document(devices), rows["planner_tau"], rows["planner_dsd"], rows["planner_dst"], rows["delegation_inputs"]
-    )
+    site = read_document(devices)
+    check_machines(site, str(devices))
+    raw = lake_document(site, rows["planner_tau"], rows["planner_dsd"], rows["planner_dst"], rows["delegation_inputs"])
     return Source(read_problem(raw, f"{devices} with {lake}"))
 
 
@@ -134,7 +115,11 @@ def _counted(rows: Iterable[Row], inside: set[str]) -> dict[str, dict[str, int]]
 def from_city(city: str | None, data: Path, devices: Path | None) -> Source:
     """The areas of a running city as topics, with the traffic of the last seconds, and where they are served now."""
     status = asyncio.run(ask_city(city_running(city, data, os.environ), data))
-    return city_source(status, read_document(devices) if devices is not None else None)
+    if devices is None:
+        return city_source(status, None)
+    site = read_document(devices)
+    check_machines(site, str(devices))
+    return city_source(status, site)
 
 
 def city_source(status: CityStatus, site: Mapping[str, Any] | None) -> Source:

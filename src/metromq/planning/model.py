@@ -1,11 +1,20 @@
 """The placement problem and the plan as frozen data: devices, topics, services, weights, and what a planner answers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from metromq.reading import NotEmpty, Range
 
 Clock = Callable[[], float]  # seconds on any steady scale; an argument, so that planning itself reads no clock
 Watch = Callable[[str, float | None, float | None], None]  # what goes on, the best price and the best bound so far
+
+# Bounds that no city reaches and within which the solvers' arithmetic holds.
+Mbps = Annotated[float, Range(0, 1e9)]
+PerUnit = Annotated[float, Range(0, 1e9)]
+Capacity = Annotated[float, Range(0, 1e15)]
+Count = Annotated[int, Range(0)]
+Name = Annotated[str, NotEmpty()]
 
 
 def nobody(what: str, price: float | None, bound: float | None) -> None:
@@ -16,27 +25,27 @@ def nobody(what: str, price: float | None, bound: float | None) -> None:
 class Device:
     """An edge machine: how much workload it can carry, and the power one unit of workload costs there."""
 
-    name: str
-    capacity_workload: float
-    mw_per_workload: float
+    name: Name
+    capacity_workload: Capacity
+    mw_per_workload: PerUnit
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatistics:
     """Who publishes and subscribes a topic, inside and outside the network: what the delegation policies look at."""
 
-    publishers_inside: int = 0
-    publishers_outside: int = 0
-    subscribers_inside: int = 0
-    subscribers_outside: int = 0
+    publishers_inside: Count = 0
+    publishers_outside: Count = 0
+    subscribers_inside: Count = 0
+    subscribers_outside: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A delegated topic: its broker container has to run somewhere; `client_mbps` is its traffic per device."""
 
-    name: str
-    client_mbps: Mapping[str, float]
+    name: Name
+    client_mbps: Mapping[str, Mbps] = field(default_factory=dict)
     statistics: TopicStatistics | None = None
 
 
@@ -44,12 +53,12 @@ class Topic:
 class Service:
     """A user's program: MQTT traffic from topics, other traffic from users, and the workload each Mbps makes."""
 
-    name: str
-    mqtt_workload_per_mbps: float
-    user_workload_per_mbps: float
-    topic_mbps: Mapping[str, float]
-    user_mbps: Mapping[str, float]
-    cloud_mbps: float = 0.0  # MQTT traffic of topics that stayed with the central broker: workload, but no local hops
+    name: Name
+    mqtt_workload_per_mbps: PerUnit
+    user_workload_per_mbps: PerUnit
+    topic_mbps: Mapping[str, Mbps] = field(default_factory=dict)
+    user_mbps: Mapping[str, Mbps] = field(default_factory=dict)
+    cloud_mbps: Mbps = 0.0  # MQTT traffic of topics that stayed with the central broker: workload, but no local hops
 
 
 @dataclass(frozen=True, slots=True)
