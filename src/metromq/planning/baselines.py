@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan
-from metromq.planning.model import Clock, Plan
+from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, plain_shortage
+from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Plan
 
 
 def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]:
@@ -60,6 +60,9 @@ def random(arrays: Arrays, rng: np.random.Generator, clock: Clock) -> Plan:
 def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) -> Plan:
     if stuck < 0:
         return make_plan(arrays, where, simple_bound(arrays), "feasible", seconds, method)
+    certain = plain_shortage(arrays)
+    if certain:
+        return no_plan(arrays, INFEASIBLE, certain, seconds, method)
     placed = where >= 0
     used = np.bincount(where[placed], weights=arrays.load[placed], minlength=len(arrays.capacity))
     room = arrays.capacity - used
@@ -69,7 +72,7 @@ def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) 
         f"{method} found no device for {arrays.names[stuck]}: it needs {arrays.load[stuck]:,.0f} workload, the most "
         f"room is {room[best]:,.0f} on {arrays.problem.devices[best].name}, short by {short:,.0f}; others may fit"
     )
-    return no_plan(arrays, text, seconds, method)
+    return no_plan(arrays, NOT_FOUND, text, seconds, method)
 
 
 def simple_bound(arrays: Arrays) -> float:

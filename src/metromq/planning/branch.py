@@ -13,9 +13,10 @@ import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints, price
 from metromq.planning.listing import Shares, beam, cheapest, part_bytes, shares
-from metromq.planning.model import Clock, Limits, Watch, nobody
+from metromq.planning.model import Limits, Watch, nobody
 from metromq.planning.programs import Program
 from metromq.planning.solver import loaded
+from metromq.planning.timing import Deadline, Job
 
 WHOLE = 1e-6  # how near to 0 or 1 counts as whole
 FEW = 200_000  # parts of placements that are listed at a node; most are far shorter
@@ -55,6 +56,7 @@ class Tree:
         self.set = program.place >= 0  # what the LP's bounds say now
         self.best = start
         self.cost = price(arrays, start).objective if start is not None else np.inf
+        self.job = Job()
         self.floor = np.inf  # the lowest bound of anything cut off
         self.nodes = 0
         self.open: list[tuple[float, int, Bools]] = []
@@ -69,24 +71,26 @@ class Tree:
     def cutoff(self) -> float:
         return self.cost - self.limits.gap * abs(self.cost) if np.isfinite(self.cost) else np.inf
 
-    def run(self, clock: Clock, deadline: float, floor: float) -> Outcome:
+    def run(self, time: Deadline, floor: float) -> Outcome:
         """Plunges from the most promising open node to the ground, then takes the next; `floor` is a known bound."""
-        floor = max(floor, self.list_root(clock, deadline))
+        self.job = time.job
+        floor = max(floor, self.list_root(time))
         if floor < self.cutoff() or not np.isfinite(self.cost):
             self.push(floor, self.set.copy())
         else:
             self.floor = min(self.floor, floor)
         while self.open:
             bound, _, mask = heapq.heappop(self.open)
+            self.job.raise_bound(min(bound, self.floor, self.cost))
             self.watch("proving", self.cost if np.isfinite(self.cost) else None, min(bound, self.floor, self.cost))
             while True:
                 if bound >= self.cutoff():
                     self.floor = min(self.floor, bound)
                     break
-                if clock() >= deadline:
+                if time.up():
                     self.push(bound, mask)
                     return self.outcome(finished=False)
-                children = self.expand(bound, mask, deadline - clock())
+                children = self.expand(bound, mask, time.left())
                 if children is None:
                     self.push(bound, mask)
                     return self.outcome(finished=False)
@@ -135,11 +139,11 @@ class Tree:
                 children.append((value + max(float(reduced[i, d]), 0.0) * (x[i, d] < WHOLE), child))
         return children
 
-    def list_root(self, clock: Clock, deadline: float) -> float:
+    def list_root(self, time: Deadline) -> float:
         """Lists ever more placements until one is among them, which then is the best; returns a bound."""
         whole = self.set.copy()
         start_known = self.pairs is not None and np.isfinite(self.cost)
-        solved = self.relax(whole, deadline - clock()) if start_known else None
+        solved = self.relax(whole, time.left()) if start_known else None
         if solved is None or not len(solved[1]):
             return -np.inf
         costs = self.shares(whole)
@@ -147,7 +151,7 @@ class Tree:
         if self.cost - bound > NEAR * abs(self.cost):
             return bound
         excess = max(FIRST_STEP * abs(self.cost), 1e-9)
-        while clock() < deadline:
+        while not time.up():
             most = self.cutoff() - costs.base
             found = cheapest(self.arrays, costs, min(excess, most), MANY_BYTES // part_bytes(self.arrays))
             if found.where is not None:
@@ -203,6 +207,7 @@ class Tree:
         cost = price(self.arrays, where)
         if cost.fits and cost.objective < self.cost:
             self.best, self.cost = where, cost.objective
+            self.job.keep(self.arrays, where)
 
     def relax(self, mask: Bools, seconds: float) -> tuple[float, Floats, Floats] | None:
         """The LP of a node: its value, x and reduced costs; x is empty when the node has no solution worth having."""

@@ -101,12 +101,23 @@ class Limits:
     gap: float = 1e-4
 
 
+INFEASIBLE, NOT_FOUND = "infeasible", "not-found"
+STATUSES = {
+    "optimal": "proven to be the best",
+    "feasible": "a plan by a method that proves nothing; the same for the same seed",
+    "time-limit": "the best plan when the time was up",
+    "interrupted": "the best plan when somebody stopped the planner",
+    INFEASIBLE: "proven that no placement fits",
+    NOT_FOUND: "no placement was found, which proves nothing",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement with its price. `status` is "optimal", "feasible", "time-limit" or "infeasible".
+    """A placement with its price; STATUSES says what `status` may be and mean.
 
     `bound_mw` is a proven lower bound of the objective; it is in mW when only power is weighed, as by default.
-    `shortage` says, for an infeasible problem, which capacity is short and by how much.
+    `shortage` says, without a plan, which capacity is short and by how much, or what was tried.
     """
 
     placement: Placement
@@ -125,7 +136,8 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        return self.status != "infeasible"
+        """Whether there is a plan."""
+        return self.status not in (INFEASIBLE, NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The planners by name, and the one that chooses for you."""
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ from metromq.planning.large import large
 from metromq.planning.model import Clock, Goal, Limits, Placement, Plan, Problem, Watch, nobody
 from metromq.planning.optimal import optimal, optimal_paper
 from metromq.planning.programs import flow_columns, paper_columns
+from metromq.planning.timing import Deadline, Job
 
 Method = Literal["auto", "optimal", "optimal-paper", "greedy", "random", "large"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -27,10 +29,21 @@ def make_placement(
     limits: Limits | None = None,
     seed: int = 1,
     watch: Watch = nobody,
+    job: Job | None = None,
 ) -> Plan:
-    """Plans by the named method. Without a plan the status is "infeasible" and `shortage` says why."""
-    arrays = compile_arrays(problem, goal)
+    """Plans by the named method. Without a plan `status` says whether that is proven, and `shortage` why.
+
+    The time to put the problem into numbers counts. A host that sets `job.stopped` gets the best plan so far.
+    """
     limits = limits or Limits()
+    started = clock()
+    time = Deadline(clock, started + limits.seconds, job or Job())
+    arrays = compile_arrays(problem, goal)
+    return replace(_by_method(arrays, method, limits, seed, watch, time), seconds=clock() - started)
+
+
+def _by_method(arrays: Arrays, method: Method, limits: Limits, seed: int, watch: Watch, time: Deadline) -> Plan:
+    clock = time.clock
     if method == "auto":
         method = "optimal" if flow_columns(arrays) <= AUTO_COLUMNS else "large"
     if method == "greedy":
@@ -38,13 +51,13 @@ def make_placement(
     if method == "random":
         return random(arrays, np.random.default_rng(seed), clock)
     if method == "large":
-        return large(arrays, limits, seed, clock, watch)
+        return large(arrays, limits, seed, clock, watch, time)
     if method == "optimal":
         _check_size(method, flow_columns(arrays))
-        return optimal(arrays, limits, clock, watch)
+        return optimal(arrays, limits, clock, watch, time)
     if method == "optimal-paper":
         _check_size(method, paper_columns(arrays))
-        return optimal_paper(arrays, limits, clock)
+        return optimal_paper(arrays, limits, clock, time)
     raise UsageError(f"unknown method {method!r}; the methods are {', '.join(METHODS)}")
 
 
