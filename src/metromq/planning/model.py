@@ -140,32 +140,6 @@ class Plan:
         return self.status not in (INFEASIBLE, NOT_FOUND)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do on the way to a plan: `start` a new container, `move` one, or `stop` one no longer planned."""
-
-    action: str
-    kind: str  # "topic" or "service"
-    name: str
-    source: str
-    target: str
-
-
-def steps_between(present: Placement | None, planned: Placement) -> tuple[Step, ...]:
-    """In the order in which they can be carried out: brokers first, because a service needs those of its topics."""
-    before = present or Placement({}, {})
-    parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
-    steps: list[Step] = []
-    for kind, old, new in parts:
-        for name, target in new.items():
-            source = old.get(name, "")
-            if source != target:
-                steps.append(Step("move" if source else "start", kind, name, source, target))
-    for kind, old, new in reversed(parts):
-        steps.extend(Step("stop", kind, name, source, "") for name, source in old.items() if name not in new)
-    return tuple(steps)
-
-
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as JSON has it; numbers of a plan that does not exist are null."""
     numbers = {
