@@ -24,8 +24,9 @@ SCHEDULE = (0.15, 0.02)  # cooler than for small problems: a good start is worth
 RESERVE_S = 0.3  # to price the plan and hand it back within the time
 FORBIDDEN = 1e9  # a price no path longer than the limit can hide behind
 
-# What a step takes on a slow machine with nothing else to do, for planning only: a part for the step itself, and one
-# per number that a move changes. A machine that needs three times as long still ends in time.
+# What a sweep takes on a slow machine with nothing else to do, for planning only: a part for itself, one per step, and
+# one per number that a step changes. A machine that needs twice as long still ends in time.
+SWEEP_S = 1e-3
 STEP_S = 60e-6
 NUMBER_S = 1.5e-9
 START_PART, SEARCH_PART = 0.05, 0.2  # of the time limit, as planned
@@ -35,7 +36,7 @@ START_AT_MOST, SEARCH_AT_MOST = 0.25, 0.5  # of what is left, as enforced
 def planned_sweeps(arrays: Arrays, seconds: float) -> int:
     """How many passes over all containers fit into the time, by estimate."""
     changed = 2 * len(arrays.pair_price) / max(arrays.count, 1) * len(arrays.capacity)
-    return max(1, int(seconds / (max(arrays.count, 1) * (STEP_S + NUMBER_S * changed))))
+    return max(1, int(seconds / (SWEEP_S + arrays.count * (STEP_S + NUMBER_S * changed))))
 
 
 def large(

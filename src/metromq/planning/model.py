@@ -146,6 +146,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         name: value if value == value else None
         for name, value in (
             ("power_mw", plan.power_mw),
+            ("objective", plan.objective),
             ("bound_mw", plan.bound_mw),
             ("gap", plan.gap),
             ("network_mbps", plan.network_mbps),
@@ -155,7 +156,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "topics": dict(plan.placement.topics),
         "services": dict(plan.placement.services),
         **numbers,
+        "worst_hops": plan.worst_hops if plan.feasible else None,
+        "moves": plan.moves if plan.feasible else None,
         "load": dict(plan.load),
+        "method": plan.method,
         "status": plan.status,
+        "shortage": plan.shortage or None,
         "seconds": plan.seconds,
     }

@@ -18,6 +18,7 @@ Method = Literal["auto", "optimal", "optimal-paper", "greedy", "random", "large"
 METHODS: tuple[Method, ...] = get_args(Method)
 
 AUTO_COLUMNS = 60_000  # beyond this many columns the exact planner's bound after a minute is worse than `large`'s
+MOVE_SHARE = 0.1
 MOST_COLUMNS = 4_000_000  # beyond this many the program alone takes gigabytes
 
 
@@ -69,6 +70,21 @@ def _check_size(method: str, columns: int) -> None:
         )
 
 
+def move_price(problem: Problem, present: Placement, goal: Goal | None = None) -> float:
+    """What a move must save to be worth it: a tenth of what the average container costs where it runs now.
+
+    It grows with neither the city nor its traffic, so that a quiet city is not reshuffled for a thousandth.
+    """
+    arrays = compile_arrays(problem, replace(goal or Goal(), present=present, move=0.0))
+    known = np.flatnonzero(arrays.present >= 0)
+    if not len(known):
+        return 0.0
+    ends = arrays.present[arrays.edge_topic], arrays.present[arrays.edge_service]
+    both = (ends[0] >= 0) & (ends[1] >= 0)
+    pairs = float((arrays.pair_price * arrays.hops[ends])[both].sum())
+    return MOVE_SHARE * (float(arrays.linear[known, arrays.present[known]].sum()) + pairs) / len(known)
+
+
 def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> Plan | None:
     """A placement that somebody else chose, with its price; None when it leaves containers without a device."""
     arrays = compile_arrays(problem, goal)
@@ -79,4 +95,4 @@ def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> 
     return plan
 
 
-__all__ = ["METHODS", "Arrays", "Method", "make_placement", "priced"]
+__all__ = ["METHODS", "Arrays", "Method", "make_placement", "move_price", "priced"]

@@ -46,7 +46,7 @@ class _Rooms:
     def __init__(self, problem: Problem, before: Placement) -> None:
         self.capacity = {d.name: d.capacity_workload * (1 + ROOM) for d in problem.devices}
         keys = [("topic", t.name) for t in problem.topics] + [("service", s.name) for s in problem.services]
-        self.load = dict(zip(keys, compile_arrays(problem).load.tolist(), strict=True))
+        self.load: dict[tuple[str, str], float] = dict(zip(keys, compile_arrays(problem).load.tolist(), strict=True))
         self.used = dict.fromkeys(self.capacity, 0.0)
         for kind, places in (("topic", before.topics), ("service", before.services)):
             for name, device in places.items():
