@@ -6,16 +6,19 @@ from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, plain_shor
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Plan
 
 
-def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]:
+def greedy_places(arrays: Arrays, sees_placed: bool = False, by_kind: bool = False) -> tuple[Ints, int]:
     """Device numbers, and the container that found no room or -1.
 
     The paper's greedy places "without considering interdependencies between MQTT broker and IoT service containers":
     it sees the device's own power and the clients' traffic. With `sees_placed` it also counts the traffic to containers
-    that are placed already, which makes better starts.
+    that are placed already, which makes better starts. It "sorts distributed MQTT brokers and service containers in
+    order of required workload": all of them together, or with `by_kind` brokers by themselves, then services.
     """
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
-    for i in np.argsort(-arrays.load, kind="stable").tolist():
+    is_service = np.arange(arrays.count) >= len(arrays.problem.topics)
+    order = np.lexsort((-arrays.load, is_service & by_kind))  # stable: of equals the first one listed
+    for i in order.tolist():
         cost = arrays.linear[i].copy()
         if sees_placed:
             edges, others = arrays.neighbours[i]
@@ -30,11 +33,12 @@ def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]
     return where, -1
 
 
-def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
-    """Brokers, then services, each on a uniformly drawn device of those with room."""
+def random_places(arrays: Arrays, rng: np.random.Generator, shuffled: bool = False) -> tuple[Ints, int]:
+    """Brokers, then services, or all in random order, each on a uniformly drawn device of those with room."""
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
-    for i in range(arrays.count):
+    order = rng.permutation(arrays.count) if shuffled else np.arange(arrays.count)
+    for i in order.tolist():
         room = np.flatnonzero(free >= arrays.load[i])
         if not len(room):
             return where, i
@@ -43,11 +47,11 @@ def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
     return where, -1
 
 
-def greedy(arrays: Arrays, clock: Clock) -> Plan:
-    """The paper's greedy as a plan."""
+def greedy(arrays: Arrays, clock: Clock, by_kind: bool = False) -> Plan:
+    """The paper's greedy as a plan, in either reading of its order."""
     started = clock()
-    where, stuck = greedy_places(arrays)
-    return _plan(arrays, where, stuck, clock() - started, "greedy")
+    where, stuck = greedy_places(arrays, by_kind=by_kind)
+    return _plan(arrays, where, stuck, clock() - started, "greedy-by-kind" if by_kind else "greedy")
 
 
 def random(arrays: Arrays, rng: np.random.Generator, clock: Clock) -> Plan:

@@ -14,7 +14,7 @@ from metromq.planning.optimal import optimal, optimal_paper
 from metromq.planning.programs import flow_columns, paper_columns
 from metromq.planning.timing import Deadline, Job
 
-Method = Literal["auto", "optimal", "optimal-paper", "greedy", "random", "large"]
+Method = Literal["auto", "optimal", "optimal-paper", "greedy", "greedy-by-kind", "random", "large"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 AUTO_COLUMNS = 60_000  # beyond this many columns the exact planner's bound after a minute is worse than `large`'s
@@ -47,8 +47,8 @@ def _by_method(arrays: Arrays, method: Method, limits: Limits, seed: int, watch:
     clock = time.clock
     if method == "auto":
         method = "optimal" if flow_columns(arrays) <= AUTO_COLUMNS else "large"
-    if method == "greedy":
-        return greedy(arrays, clock)
+    if method in ("greedy", "greedy-by-kind"):
+        return greedy(arrays, clock, by_kind=method == "greedy-by-kind")
     if method == "random":
         return random(arrays, np.random.default_rng(seed), clock)
     if method == "large":
