@@ -44,7 +44,13 @@ class Tree:
     """The open nodes and the one LP. A node is a mask of the devices still open to each container."""
 
     def __init__(
-        self, arrays: Arrays, program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody
+        self,
+        arrays: Arrays,
+        program: Program,
+        start: Ints | None,
+        limits: Limits,
+        watch: Watch = nobody,
+        lists: bool = True,
     ) -> None:
         self.arrays = arrays
         self.limits = limits
@@ -63,7 +69,8 @@ class Tree:
         weight = np.bincount(arrays.edge_topic, weights=arrays.pair_price, minlength=arrays.count)
         weight += np.bincount(arrays.edge_service, weights=arrays.pair_price, minlength=arrays.count)
         self.weight = weight + np.ptp(arrays.linear, axis=1) + 1e-9
-        self.pairs = program.pairs if not arrays.goal.latency and arrays.goal.max_moves is None else None
+        listable = lists and not arrays.goal.latency and arrays.goal.max_moves is None
+        self.pairs = program.pairs if listable else None
         self.duals = np.zeros(0)  # of the last relaxation
         self.short = 0  # lists in a row that were short enough
         self.listed_from = 0  # so many containers must be fixed before a list is short enough, as far as was seen

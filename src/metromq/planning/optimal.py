@@ -1,5 +1,7 @@
 """The exact planner: HiGHS on one thread, warm-started, with a time limit that still returns a plan and its gap."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from metromq.planning import programs
@@ -21,7 +23,27 @@ SWEEPS = 60  # of annealing before the program: a good start closes most of the 
 SEED = 1  # of that annealing: the same problem gets the same plan
 
 
-def optimal(arrays: Arrays, limits: Limits, clock: Clock, watch: Watch = nobody, time: Deadline | None = None) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which of its own parts the exact planner uses; `python -m bench planner` measures what each is worth."""
+
+    anneal: bool = True
+    tree: bool = True  # else the solver's own search
+    lists: bool = True  # at the nodes of the tree
+
+
+ALL_PARTS = Parts()
+NO_PARTS = Parts(anneal=False, tree=False, lists=False)
+
+
+def optimal(
+    arrays: Arrays,
+    limits: Limits,
+    clock: Clock,
+    watch: Watch = nobody,
+    time: Deadline | None = None,
+    parts: Parts = ALL_PARTS,
+) -> Plan:
     """The tight program, warm-started from greedy and local search."""
     started = clock()
     time = time or Deadline.after(limits.seconds, clock)
@@ -32,11 +54,12 @@ def optimal(arrays: Arrays, limits: Limits, clock: Clock, watch: Watch = nobody,
             return no_plan(arrays, INFEASIBLE, packing.reason, clock() - started, "optimal")
         start = packing.where
     if start is not None and arrays.count:
-        start, _ = anneal(arrays, start, SWEEPS, np.random.default_rng(SEED), time.share(0.25))
+        if parts.anneal:
+            start, _ = anneal(arrays, start, SWEEPS, np.random.default_rng(SEED), time.share(0.25))
         start = stay_home(arrays, start, time)
         time.keep(arrays, start)
         watch("proving", price(arrays, start).objective, None)
-    return _solve(arrays, tight_form(arrays), start, limits, time, started, "optimal", watch)
+    return _solve(arrays, tight_form(arrays), start, limits, time, started, "optimal", watch, parts)
 
 
 def tight_form(arrays: Arrays) -> Formulation:
@@ -73,6 +96,7 @@ def _solve(
     started: float,
     method: str,
     watch: Watch = nobody,
+    parts: Parts = NO_PARTS,
 ) -> Plan:
     clock = time.clock
     if not arrays.count:
@@ -91,8 +115,8 @@ def _solve(
             return make_plan(arrays, start, floor, "optimal", clock() - started, method)
     rest = Limits(max(time.left(), 0.01), limits.gap)
     program = form(arrays, allowed)
-    if method == "optimal":
-        found = Tree(arrays, program, start, rest, watch).run(time, floor)
+    if parts.tree:
+        found = Tree(arrays, program, start, rest, watch, parts.lists).run(time, floor)
         solved = Solved(found.where, found.bound, found.finished, found.finished and found.where is None)
     else:
         solved = solve_program(program, start, rest, watch, time.job)

@@ -60,17 +60,22 @@ def place(family: Family, rng: np.random.Generator, solve: Solve = solved) -> Ou
 
 
 def outcomes_of(
-    family: Family, count: int, options: RunOptions, *words: object, solve: Solve = solved
+    family: Family,
+    count: int,
+    options: RunOptions,
+    *words: object,
+    solve: Solve = solved,
+    most_draws: int = MOST_DRAWS,
 ) -> tuple[list[Outcome], int]:
     """`count` instances that every method can place, and how many others were drawn on the way."""
     found: list[Outcome] = []
-    for attempt in range(MOST_DRAWS * count):
+    for attempt in range(most_draws * count):
         outcome = place(family, rng_of(options, *words, attempt), solve)
         if outcome is not None:
             found.append(outcome)
         if len(found) == count:
             return found, attempt + 1 - count
-    return found, MOST_DRAWS * count - len(found)
+    return found, most_draws * count - len(found)
 
 
 def compared(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Sample]:
