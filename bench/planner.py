@@ -1,6 +1,7 @@
 """The planner's measures: proven optima, the tight program beside the paper's, and cities too large for either."""
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -18,7 +19,7 @@ from metromq.planning.arrays import Arrays, compile_arrays, price
 from metromq.planning.baselines import greedy_places
 from metromq.planning.large import large
 from metromq.planning.model import Limits, Plan
-from metromq.planning.optimal import optimal, optimal_cold, optimal_paper
+from metromq.planning.optimal import ALL_PARTS, NO_PARTS, Parts, optimal, optimal_cold, optimal_paper
 
 clock = time.perf_counter
 # Two ways to draw: the paper's printed price of a hop, where pairs hardly count, and a thousand times that, where the
@@ -135,20 +136,81 @@ def city(count: int, limit_s: float) -> list[Line]:
     return lines
 
 
+SIZES = {"6/10/10": (6, 10, 10), "8/16/12": (8, 16, 12), "10/30/20": (10, 30, 20)}
+VARIANTS = {
+    "plain": NO_PARTS,
+    "plain, annealed": Parts(tree=False, lists=False),
+    "tree, annealed": Parts(lists=False),
+    "tree and lists, annealed": ALL_PARTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One solve: seconds of CPU, whether proven, and the gap that was left."""
+
+    cpu_s: float
+    proven: bool
+    gap: float
+
+
+def own_parts(count: int, limit_s: float) -> list[Line]:
+    """Annealing, tree and lists, each against the same without it: same program, same start, CPU seconds."""
+    lines = []
+    for size, (devices, topics, services) in SIZES.items():
+        for label in ("printed", "calibrated"):
+            family = Family(devices, topics, services)
+            family = printed(family) if label == "printed" else family
+            runs: dict[str, list[Run]] = {name: [] for name in VARIANTS}
+            for seed in range(count):
+                arrays = instance(replace(family, workload_ratio=RATIOS[seed % len(RATIOS)]), seed)
+                for name, parts in VARIANTS.items():
+                    before = time.process_time()
+                    plan = optimal(arrays, Limits(limit_s), time.process_time, parts=parts)
+                    gap = plan.gap if plan.feasible else 1.0
+                    runs[name].append(Run(time.process_time() - before, plan.status == "optimal", gap))
+            for old, new in itertools.pairwise(VARIANTS):
+                lines.append(_against(f"{size} {label}: {new} against {old}", runs[old], runs[new]))
+    return lines
+
+
+def _against(name: str, old: list[Run], new: list[Run]) -> Line:
+    """Means of CPU seconds, where an unproven run counts its whole limit; who was better instance by instance."""
+    cpu = [float(np.mean([run.cpu_s for run in runs])) for runs in (old, new)]
+    better = sum(_faster(b, a) for a, b in zip(old, new, strict=True))
+    worse = sum(_faster(a, b) for a, b in zip(old, new, strict=True))
+    told = [
+        f"{sum(run.proven for run in runs)} of {len(runs)} proven, mean gap left {np.mean([r.gap for r in runs]):.2%}"
+        for runs in (old, new)
+    ]
+    detail = f"{cpu[1]:.2f} s of CPU ({told[1]}) against {cpu[0]:.2f} s ({told[0]}); better {better}, worse {worse}"
+    return Line(name, f"{cpu[0] / cpu[1]:.2f}x", "", None, detail)
+
+
+def _faster(one: Run, other: Run) -> bool:
+    """Proven in a tenth less time, or proven where the other is not, or left with a smaller gap."""
+    if one.proven and other.proven:
+        return one.cpu_s < 0.9 * other.cpu_s
+    if one.proven != other.proven:
+        return one.proven
+    return one.gap < 0.99 * other.gap
+
+
 PARTS: dict[str, Callable[[int, float], list[Line]]] = {
     "small": small,
+    "parts": own_parts,
     "formulations": formulations,
     "medium": medium,
     "city": city,
 }
-COUNTS = {"small": 20, "formulations": 3, "medium": 2, "city": 1}
-LIMITS_S = {"small": 20.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
+COUNTS = {"small": 20, "parts": 30, "formulations": 3, "medium": 2, "city": 1}
+LIMITS_S = {"small": 20.0, "parts": 4.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
 
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench planner", description=__doc__)
     parser.add_argument("--only", action="append", choices=tuple(PARTS), help="may be repeated")
-    parser.add_argument("--instances", type=int, help="how many per measure (default: 20, 3, 2, 1)")
+    parser.add_argument("--instances", type=int, help="how many per measure (default: 20, 30, 3, 2, 1)")
     parser.add_argument("--json", type=Path, default=Path("bench-results-planner.json"), metavar="FILE")
     options = parser.parse_args(argv)
     console = Console() if sys.stdout.isatty() else Console(width=170)

@@ -15,7 +15,8 @@ from metromq.planning.model import TopicStatistics
 from metromq.planning.reading import read_problem
 from tests.planning.problems import document
 
-KEYS = ["topics", "services", "power_mw", "bound_mw", "gap", "network_mbps", "load", "status", "seconds"]
+KEYS = ["topics", "services", "power_mw", "objective", "bound_mw", "gap", "network_mbps", "worst_hops", "moves", "load"]
+KEYS += ["method", "status", "shortage", "seconds", "weights", "delegation", "notes"]
 
 
 @pytest.fixture

@@ -1,24 +1,83 @@
 """The report's verdicts and its JSON form, and the `lab` command around them."""
 
 import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from metromq.cli.lab import command
 from metromq.errors import UsageError
+from metromq.lab.intervals import Sample
+from metromq.lab.plots import plot
 from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
-from metromq.lab.report import Report, RunOptions, compare
+from metromq.lab.report import Report, RunOptions, Trend, compare, show
+
+
+def small_report() -> Report:
+    return Report(
+        "a/fig1",
+        {"ours": [(1, 2.5), (2, 3.5)]},
+        [compare("x", 10, 10.5)],
+        notes=("scaled",),
+        seconds=1.5,
+        samples={"ours": {1: Sample(2.5, 20, 2.0, 3.0), 2: Sample(3.5, 1, -math.inf, math.inf)}},
+        trends=(Trend("it grows", "more at 2 than at 1", "2.5 to 3.5", True),),
+        published_points={"ours": [(2, 4.0)]},
+    )
 
 
 def test_a_report_has_the_json_form_that_programs_rely_on() -> None:
-    report = Report("a/fig1", {"ours": [(1, 2.5)]}, [compare("x", 10, 10.5)], notes=("for people",), seconds=1.5)
-    assert json.loads(report.to_json()) == {
+    assert json.loads(small_report().to_json()) == {
         "figure": "a/fig1",
-        "series": {"ours": [[1, 2.5]]},
+        "x_label": "x",
+        "y_label": "y",
+        "categories": [],
+        "series": {"ours": [[1, 2.5], [2, 3.5]]},
+        "samples": {
+            "ours": [
+                {"x": 1, "instances": 20, "low": 2.0, "high": 3.0},
+                {"x": 2, "instances": 1, "low": None, "high": None},
+            ]
+        },
         "published": [{"name": "x", "published": 10, "ours": 10.5, "ratio": 1.05, "verdict": "matches"}],
+        "published_points": {"ours": [[2, 4.0]]},
+        "trends": [{"name": "it grows", "rule": "more at 2 than at 1", "ours": "2.5 to 3.5", "holds": True}],
+        "notes": ["scaled"],
         "seconds": 1.5,
     }
+
+
+def test_the_table_has_intervals_instances_trends_and_notes() -> None:
+    console = Console(record=True, width=120)
+    show(small_report(), console)
+    text = console.export_text()
+    for words in ("2.5 ±0.5", "3.5 ±?", "20", "matches", "it grows", "more at 2 than at 1", "holds", "- scaled"):
+        assert words in text
+
+
+@pytest.mark.parametrize("categories", [(), ("none", "first", "second thing")])
+def test_a_plot_has_published_points_and_a_legend_beside_the_data(
+    categories: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The legend's box and the axes' box have no point in common."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    plot(replace(small_report(), categories=categories), tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5_000
+    [figure] = kept
+    [axes], [legend] = figure.axes, figure.legends
+    assert not axes.get_window_extent().overlaps(legend.get_window_extent())
+    assert [text.get_text() for text in legend.get_texts()] == ["published: ours", "ours"]
+    assert bool(axes.patches) == bool(categories)  # bars
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert not categories or labels == list(categories)
+    pyplot.switch_backend("agg")
 
 
 @pytest.mark.parametrize(

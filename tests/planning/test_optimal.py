@@ -17,6 +17,7 @@ from metromq.planning.model import Goal, Limits, Plan, Problem
 from metromq.planning.optimal import fits_at_all, optimal, optimal_paper
 from metromq.planning.reading import read_problem
 from metromq.planning.solver import solve_program
+from metromq.planning.timing import Deadline
 from tests.planning.problems import brute_force, clock, document, problems, ticking
 
 EXACT = Limits(60.0, 1e-9)
@@ -98,7 +99,7 @@ def test_the_bound_is_one_and_the_best_placements_stay_allowed(problem: Problem,
     best = brute_force(arrays)
     if best is None:
         return
-    bound = lower_bound(arrays, best.objective * (1 + slack), 60, clock(), 1.0)
+    bound = lower_bound(arrays, best.objective * (1 + slack), 60, Deadline.after(1.0, clock()))
     assert bound.value <= best.objective * (1 + 1e-9) + CLOSE
     plan = optimal(arrays, EXACT, clock())
     where = place_numbers(problem, plan.placement)

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from metromq.lab.plots import plot
 from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
-from metromq.lab.report import Report, RunOptions, plot, show
+from metromq.lab.report import Report, RunOptions, show
 
 GROUP_EPILOG = """\b
 Examples:

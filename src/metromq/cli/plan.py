@@ -1,30 +1,64 @@
 """`metromq plan`: where brokers and services should run, what that saves, and the steps that lead there."""
 
 import json
+import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from metromq.control.places import DEFAULT_DATA
 from metromq.errors import UsageError
+from metromq.reading import shorten
 
 try:
     from metromq.cli.plan_sources import Source, from_city, from_file, from_lake, present_from
-    from metromq.cli.plan_tables import show_choice, show_plan, steps_table
-    from metromq.planning.model import Goal, Limits, Plan, Problem, Watch, nobody, plan_document, steps_between
-    from metromq.planning.planner import METHODS, Method, make_placement, priced
+    from metromq.cli.plan_tables import show_choice, show_plan, show_route
+    from metromq.cli.plan_work import StoppedEarly, answered
+    from metromq.planning.model import (
+        INFEASIBLE,
+        NOT_FOUND,
+        Goal,
+        Limits,
+        Placement,
+        Plan,
+        Problem,
+        Watch,
+        nobody,
+        plan_document,
+    )
+    from metromq.planning.planner import METHODS, Method, make_placement, move_price, priced
     from metromq.planning.policies import POLICIES, Choice, Policy, choose, delegating, service_workload, statistics_of
+    from metromq.planning.steps import Route, route_between
 except ImportError as error:
     raise UsageError("planning needs an extra package: pip install 'metromq[plan]'") from error
 
 WEIGHTS = ("power", "traffic", "latency", "move")
+MOST_WEIGHT = 1e9
+EXITS = {INFEASIBLE: 1, NOT_FOUND: 3}
+
+
+class Number(click.FloatRange):
+    """A number within bounds: neither `nan`, which no comparison refuses, nor infinite."""
+
+    def __init__(self, least: float, most: float) -> None:
+        super().__init__(min=least, max=most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super(click.FloatRange, self).convert(value, param, ctx)
+        if not isinstance(found, float) or not math.isfinite(found):
+            self.fail(f"{shorten(str(value))} is not a finite number", param, ctx)
+        return super().convert(found, param, ctx)
+
 
 EPILOG = """\b
 Examples:
@@ -44,7 +78,12 @@ Weights: power (per mW, 1 by default), traffic (per Mbps x hop), latency (per ho
 move (per moved container). docs/planner.md describes the file and docs/json.md the output.
 
 \b
-Exit status: 0 with a plan, 1 if nothing fits (the reason is on stderr), 2 if the input is wrong.
+With a present placement, a move must save at least a tenth of what the average container costs; --weight move=X sets
+another price, and 0 allows every move that saves anything. Ctrl-C ends the search with the best plan so far.
+
+\b
+Exit status: 0 with a plan, 1 if it is proven that nothing fits, 3 if no plan was found (the reason is on stderr),
+2 if the input is wrong, 130 if Ctrl-C came before there was a plan.
 """
 
 
@@ -63,7 +102,7 @@ Exit status: 0 with a plan, 1 if nothing fits (the reason is on stderr), 2 if th
     type=click.Path(path_type=Path),
     default=Path("metromq-lake"),
     show_default=True,
-    help="For --from lake: the lake.",
+    help="For --from lake: the lake. For --from city, if given: the lake with each topic's traffic.",
 )
 @click.option(
     "--devices", type=click.Path(path_type=Path), help="For --from city or lake: file with the devices and links."
@@ -71,7 +110,7 @@ Exit status: 0 with a plan, 1 if nothing fits (the reason is on stderr), 2 if th
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="See below.")
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0.1),
+    type=Number(0.1, 1e6),
     default=60.0,
     show_default=True,
     help="Seconds after which the best plan so far is taken.",
@@ -89,7 +128,7 @@ Exit status: 0 with a plan, 1 if nothing fits (the reason is on stderr), 2 if th
 @click.option("--policy", type=click.Choice(POLICIES), help="Delegate only the topics that this policy selects.")
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0),
+    type=Number(0, 1e15),
     help="For --policy: workload available to brokers. Default: whatever the services leave free.",
 )
 @click.option("--diff", is_flag=True, help="Show the steps from the present placement to the plan.")
@@ -113,29 +152,75 @@ def command(
 ) -> None:
     """Plan which devices should run the brokers of topics and users' services: least power, no device overloaded."""
     source = _source(origin, city_name, data, lake, devices)
+    for note in source.notes:
+        click.echo(f"metromq: note: {note}", err=True)
     problem, choice = _delegated(source.problem, policy, budget)
     now = present_from(present, source.problem) if present is not None else source.present
     if max_moves is not None and now is None:
         raise UsageError("--max-moves needs the present placement: add --present FILE, or use --from city")
-    goal = Goal(**_weights(weights), present=now, max_moves=max_moves)
-    with _watched(as_json, time_limit) as watch:
-        plan = make_placement(problem, method, time.perf_counter, goal, Limits(time_limit), seed, watch)
-    steps = steps_between(now, plan.placement) if plan.feasible else ()
+    goal = _goal(problem, weights, now, max_moves)
+    clock, limits = time.perf_counter, Limits(time_limit)
+    try:
+        with _watched(as_json, time_limit) as watch:
+            answer = answered(lambda job: make_placement(problem, method, clock, goal, limits, seed, watch, job), clock)
+    except StoppedEarly as error:
+        click.echo(f"metromq: {error}", err=True)
+        _leave(130, at_once=True)
+        return
+    plan = answer.plan
+    route = route_between(source.problem, now, plan.placement) if plan.feasible else Route(())
     if as_json:
-        document = plan_document(plan) | ({"steps": [asdict(step) for step in steps]} if diff else {})
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
     else:
         _show(problem, plan, goal, choice, policy)
         if diff and plan.feasible:
-            Console().print(steps_table(steps))
-    if not plan.feasible:
+            show_route(Console(), route)
+    if plan.status == "interrupted":
+        click.echo("metromq: stopped; this is the best plan so far", err=True)
+    if plan.status == INFEASIBLE:
         click.echo(f"metromq: nothing fits: {plan.shortage}", err=True)
-        sys.exit(1)
+    elif plan.status == NOT_FOUND:
+        click.echo(f"metromq: no plan was found, which does not mean that there is none: {plan.shortage}", err=True)
+    _leave(EXITS.get(plan.status, 0), answer.left_behind)
+
+
+def _leave(code: int, at_once: bool) -> None:
+    if at_once:  # a solver still works in its thread, and Python would wait for what it is doing
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if code:
+        sys.exit(code)
+
+
+def _goal(problem: Problem, weights: Sequence[str], now: Placement | None, max_moves: int | None) -> Goal:
+    """Where something runs already, a move must earn its cost, unless the user says what it costs."""
+    goal = Goal(**_weights(weights), present=now, max_moves=max_moves)
+    if now is None or any(word.startswith("move=") for word in weights):
+        return goal
+    return replace(goal, move=move_price(problem, now, goal))
+
+
+def _document(
+    plan: Plan, goal: Goal, choice: Choice | None, policy: str | None, source: Source, route: Route | None
+) -> dict[str, Any]:
+    """What --json prints."""
+    weights = {name: getattr(goal, name) for name in WEIGHTS}
+    delegation = None if choice is None else {"policy": policy, **asdict(choice)}
+    document = plan_document(plan) | {"weights": weights, "delegation": delegation, "notes": list(source.notes)}
+    if route is not None:
+        document |= {
+            "steps": [asdict(step) for step in route.steps],
+            "order": route.order,
+            "overloads": list(route.overloads),
+        }
+    return document
 
 
 def _source(origin: str, city: str | None, data: Path, lake: Path, devices: Path | None) -> Source:
     if origin == "city":
-        return from_city(city, data, devices)
+        given = click.get_current_context().get_parameter_source("lake") == ParameterSource.COMMANDLINE
+        return from_city(city, data, devices, lake if given else None)
     if origin == "lake":
         return from_lake(lake, devices)
     return from_file(Path(origin))
@@ -162,8 +247,9 @@ def _weights(words: Sequence[str]) -> dict[str, float]:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if name not in WEIGHTS or not 0 <= value < float("inf"):
-            raise UsageError(f"--weight {word}: must be NAME=X, where NAME is one of {', '.join(WEIGHTS)} and X >= 0")
+        if name not in WEIGHTS or not 0 <= value <= MOST_WEIGHT:
+            rule = f"NAME is one of {', '.join(WEIGHTS)} and X from 0 to {MOST_WEIGHT:g}"
+            raise UsageError(f"--weight {shorten(word)}: must be NAME=X, where {rule}")
         found[name] = value
     return found
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,16 @@ CITY_DEFAULTS = {"broker_workload_per_mbps": 10.0, "network_mw_per_mbps": 0.0137
 CITY_DEVICE = {"capacity_workload": 30_000.0, "mw_per_workload": 0.19}
 
 
+Row = Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A problem, and the placement that is in force where the source knows it."""
 
     problem: Problem
     present: Placement | None = None
+    notes: tuple[str, ...] = ()  # what the reader of a plan should know about its traffic
 
 
 def from_file(path: Path) -> Source:
@@ -41,25 +45,25 @@ def from_lake(lake: Path, devices: Path | None) -> Source:
     """Traffic from the tables; devices, links and the services' workload per Mbps from a file, which has no traffic."""
     if devices is None:
         raise UsageError("--from lake needs --devices FILE: the tables have traffic, but no capacities and links")
-    try:
-        from metromq.pipeline.lake import Lake
-    except ImportError as error:
-        raise UsageError("--from lake needs an extra package: pip install 'metromq[pipeline]'") from error
-    tables = Lake(lake)
-    names = ("planner_tau", "planner_dsd", "planner_dst", "delegation_inputs")
-    missing = [name for name in names[:3] if not tables.exists(name)]
-    if missing:
-        raise UsageError(
-            f"{lake} has no table {', '.join(missing)}; run `metromq pipeline refresh --lake {lake}` first"
-        )
-    rows = {name: tables.arrow(name).to_pylist() if tables.exists(name) else [] for name in names}
+    rows = _lake_rows(lake, ("planner_tau", "planner_dsd", "planner_dst"), ("delegation_inputs",))
     site = read_document(devices)
     check_machines(site, str(devices))
     raw = lake_document(site, rows["planner_tau"], rows["planner_dsd"], rows["planner_dst"], rows["delegation_inputs"])
     return Source(read_problem(raw, f"{devices} with {lake}"))
 
 
-Row = Mapping[str, Any]
+def _lake_rows(lake: Path, needed: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
+    try:
+        from metromq.pipeline.lake import Lake
+    except ImportError as error:
+        raise UsageError("the lake needs an extra package: pip install 'metromq[pipeline]'") from error
+    tables = Lake(lake)
+    missing = [name for name in needed if not tables.exists(name)]
+    if missing:
+        raise UsageError(
+            f"{lake} has no table {', '.join(missing)}; run `metromq pipeline refresh --lake {lake}` first"
+        )
+    return {name: tables.arrow(name).to_pylist() if tables.exists(name) else [] for name in (*needed, *others)}
 
 
 def lake_document(
@@ -112,35 +116,86 @@ def _counted(rows: Iterable[Row], inside: set[str]) -> dict[str, dict[str, int]]
     return found
 
 
-def from_city(city: str | None, data: Path, devices: Path | None) -> Source:
-    """The areas of a running city as topics, with the traffic of the last seconds, and where they are served now."""
+def from_city(city: str | None, data: Path, devices: Path | None, lake: Path | None = None) -> Source:
+    """The areas of a running city as topics, and where they are served now; traffic by topic if there is a lake."""
     status = asyncio.run(ask_city(city_running(city, data, os.environ), data))
+    tau = None if lake is None else _lake_rows(lake, ("planner_tau",))["planner_tau"]
     if devices is None:
-        return city_source(status, None)
+        return city_source(status, None, tau)
     site = read_document(devices)
     check_machines(site, str(devices))
-    return city_source(status, site)
+    return city_source(status, site, tau)
 
 
-def city_source(status: CityStatus, site: Mapping[str, Any] | None) -> Source:
-    """What a city's status says as a problem; devices are brokers, or sites where the devices file names those."""
+def city_source(status: CityStatus, site: Mapping[str, Any] | None, tau: Iterable[Row] | None = None) -> Source:
+    """What a city's status says as a problem; devices are brokers, or sites where the devices file names those.
+
+    `tau` are the lake's rows of traffic by topic. Without them each broker's clients are taken to use its own areas,
+    because a broker's status counts its clients' bytes, and not on which topics.
+    """
     running = [broker for broker in status.brokers if broker.state == UP]
     if not running:
         raise UsageError(f"no broker of {status.city} is up; start it with `metromq up`")
     known = None if site is None else {str(device.get("name")) for device in site.get("devices", ())}
     home = {broker.name: _device_of(broker, known) for broker in running}
     document: dict[str, Any] = dict(site) if site is not None else _city_machines(list(home.values()))
-    topics: list[dict[str, Any]] = []
-    present: dict[str, str] = {}
-    for broker in running:
-        areas = [f"{area.area}/#" if area.area else "#" for area in broker.areas] or [f"{broker.name}/#"]
-        for area in areas:
-            rates = {name: mbps / len(areas) for name, mbps in _client_mbps(broker, home).items()}
-            topics.append({"name": area, "client_mbps": rates})
-            present[area] = home[broker.name]
-    document["topics"] = topics
+    present = {area: home[broker.name] for broker in running for area in _areas(broker)}
+    if tau is None:
+        rates, notes = _by_broker(running, home)
+    else:
+        rates, notes = _by_topic(running, home, present, tau)
+    document["topics"] = [{"name": area, "client_mbps": rates.get(area, {})} for area in present]
     document.setdefault("services", [])
-    return Source(read_problem(document, f"city {status.city}"), Placement(present, {}))
+    return Source(read_problem(document, f"city {status.city}"), Placement(present, {}), notes)
+
+
+def _areas(broker: BrokerStatus) -> list[str]:
+    return [f"{area.area}/#" if area.area else "#" for area in broker.areas] or [f"{broker.name}/#"]
+
+
+Rates = dict[str, dict[str, float]]  # topic -> device -> Mbps
+
+
+def _by_broker(running: Sequence[BrokerStatus], home: Mapping[str, str]) -> tuple[Rates, tuple[str, ...]]:
+    rates: Rates = {}
+    for broker in running:
+        areas = _areas(broker)
+        for area in areas:
+            rates[area] = {name: mbps / len(areas) for name, mbps in _client_mbps(broker, home).items()}
+    if not any(sum(found.values()) for found in rates.values()):
+        return rates, ("no client sends anything now, so any placement is as good as the present one",)
+    return rates, (
+        "brokers count bytes by client, not by topic: each broker's traffic is taken to be that of its own areas, in "
+        "equal parts; --lake LAKE takes what each topic really carried",
+    )
+
+
+def _by_topic(
+    running: Sequence[BrokerStatus], home: Mapping[str, str], present: Mapping[str, str], tau: Iterable[Row]
+) -> tuple[Rates, tuple[str, ...]]:
+    """Each topic's traffic goes to the area that it is in, at the device of the broker or site that counted it."""
+    places = {broker.site: home[broker.name] for broker in reversed(running) if broker.site} | dict(home)
+    places |= {device: device for device in home.values()}
+    rates: Rates = {}
+    elsewhere: dict[str, float] = {}
+    for row in tau:
+        topic, device, mbps = str(row["topic"]), str(row["device"]), float(row["mbps"])
+        area = next((name for name in _filters_of(topic) if name in present), "")
+        if not area or device not in places:
+            reason = "topics outside the areas that are served" if not area else f"site {device}, which has no device"
+            elsewhere[reason] = elsewhere.get(reason, 0.0) + mbps
+            continue
+        found = rates.setdefault(area, {})
+        found[places[device]] = found.get(places[device], 0.0) + mbps
+    return rates, tuple(f"{mbps:.3g} Mbps of {reason} are left out" for reason, mbps in elsewhere.items())
+
+
+def _filters_of(topic: str) -> Iterator[str]:
+    """The areas that may hold a topic, the narrowest first."""
+    levels = topic.split("/")
+    for n in range(len(levels), 0, -1):
+        yield "/".join(levels[:n]) + "/#"
+    yield "#"
 
 
 def _device_of(broker: BrokerStatus, known: set[str] | None) -> str:

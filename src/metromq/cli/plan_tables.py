@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metromq.planning.model import Placement, Plan, Problem, Step
+from metromq.planning.model import Placement, Plan, Problem
 from metromq.planning.policies import Choice
+from metromq.planning.steps import NONE_EXISTS, SAFE, Route, Step
 
 BAR_CELLS = 24
 MANY = 40  # containers; beyond this only the first few of each device are listed
@@ -111,6 +112,16 @@ def summary(plan: Plan) -> str:
         f"{plan.method}: {plan.status}, power {amount(plan.power_mw)} mW, bound {amount(plan.bound_mw)}, "
         f"gap {plan.gap:.2%}, traffic {amount(plan.network_mbps)} Mbps x hops, {plan.moves} moves, {plan.seconds:.2f} s"
     )
+
+
+def show_route(console: Console, route: Route) -> None:
+    """The steps, and what is wrong with their order if no better one was found."""
+    console.print(steps_table(route.steps))
+    if route.order != SAFE:
+        words = "there is no order" if route.order == NONE_EXISTS else "no order was found"
+        console.print(f"{words} of steps that overloads no device, even with steps aside:", highlight=False)
+        for text in route.overloads:
+            console.print(f"  {escape(text)}", highlight=False)
 
 
 def steps_table(steps: Sequence[Step]) -> Table:

@@ -8,13 +8,13 @@ from metromq.errors import UsageError
 from metromq.lab.report import Report, RunOptions
 
 EXPERIMENTS: dict[str, str] = {
-    "delegation/fig17": "metromq.lab.delegation.placement",
-    "delegation/fig18": "metromq.lab.delegation.placement",
-    "delegation/fig19": "metromq.lab.delegation.placement",
-    "delegation/fig20": "metromq.lab.delegation.placement",
-    "delegation/fig21": "metromq.lab.delegation.placement",
-    "delegation/fig22": "metromq.lab.delegation.placement",
-    "delegation/sweep": "metromq.lab.delegation.placement",
+    "delegation/fig17": "metromq.lab.delegation",
+    "delegation/fig18": "metromq.lab.delegation",
+    "delegation/fig19": "metromq.lab.delegation",
+    "delegation/fig20": "metromq.lab.delegation",
+    "delegation/fig21": "metromq.lab.delegation",
+    "delegation/fig22": "metromq.lab.delegation",
+    "delegation/sweep": "metromq.lab.delegation",
     "geographic/fig5": "metromq.lab.geographic",
     "geographic/fig6": "metromq.lab.geographic",
 }
@@ -26,7 +26,7 @@ TITLES: dict[str, str] = {
     "delegation/fig20": "power against the number of services",
     "delegation/fig21": "failed placements by workload ratio",
     "delegation/fig22": "power saved over random placement, by workload ratio",
-    "delegation/sweep": "what the paper's unstated parameters can and cannot explain in Figs. 19, 21 and 22",
+    "delegation/sweep": "which choices for what the paper leaves open fit Figs. 19, 21 and 22 best",
     "geographic/fig5": "messages per second of three broker networks",
     "geographic/fig6": "messages per second against the subscription interval",
 }

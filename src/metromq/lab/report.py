@@ -1,12 +1,14 @@
-"""What an experiment hands back, and its three forms: a table for people, a plot, and JSON for programs."""
+"""What an experiment hands back, as a table for people and as JSON for programs; `plots` draws it."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
 from rich.table import Table
+
+from metromq.lab.intervals import Sample
 
 Points = Sequence[tuple[float, float]]
 MOST_COLUMNS = 6
@@ -27,7 +29,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One number of the paper beside ours; `verdict` is one of "matches", "near", "differs"."""
+    """A number that the paper prints beside ours; `verdict` is one of "matches", "near", "differs"."""
 
     name: str
     published: float
@@ -37,8 +39,22 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """What the paper says in words ("similar", "low"): the rule by which we read them, our numbers, and if it holds."""
+
+    name: str
+    rule: str
+    ours: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one experiment: curves by name, published rows, and the notes a reader needs to judge them."""
+    """The result of one experiment: curves by name, published rows, and the notes a reader needs to judge them.
+
+    `samples` has instances and interval of each point of a curve where chance plays a part. With `categories` x counts
+    them from 0. `published_points` are the paper's own, by the name of our curve.
+    """
 
     figure: str
     series: Mapping[str, Points]
@@ -47,19 +63,37 @@ class Report:
     y_label: str = "y"
     notes: Sequence[str] = field(default_factory=tuple)
     seconds: float = 0.0
+    samples: Mapping[str, Mapping[float, Sample]] = field(default_factory=dict)
+    trends: Sequence[Trend] = field(default_factory=tuple)
+    published_points: Mapping[str, Points] = field(default_factory=dict)
+    categories: Sequence[str] = field(default_factory=tuple)
 
     def to_json(self) -> str:
-        """The JSON that programs read; notes and labels are for people and stay out of it."""
+        """The JSON that programs read; an interval that is not known is null."""
         document = {
             "figure": self.figure,
+            "x_label": self.x_label,
+            "y_label": self.y_label,
+            "categories": list(self.categories),
             "series": {name: [[x, y] for x, y in points] for name, points in self.series.items()},
-            "published": [
-                {"name": r.name, "published": r.published, "ours": r.ours, "ratio": r.ratio, "verdict": r.verdict}
-                for r in self.published
-            ],
+            "samples": {
+                name: [
+                    {"x": x, "instances": s.instances, "low": _known(s.low), "high": _known(s.high)}
+                    for x, s in sorted(points.items())
+                ]
+                for name, points in self.samples.items()
+            },
+            "published": [asdict(row) for row in self.published],
+            "published_points": {name: [[x, y] for x, y in points] for name, points in self.published_points.items()},
+            "trends": [asdict(trend) for trend in self.trends],
+            "notes": list(self.notes),
             "seconds": self.seconds,
         }
         return json.dumps(document, indent=2)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def compare(
@@ -78,15 +112,24 @@ def compare(
 
 
 def show(report: Report, console: Console) -> None:
-    """Prints the curves side by side, then the published numbers beside ours, then the notes."""
+    """Prints the curves side by side, then the published numbers beside ours, then the trends, then the notes."""
     console.print(_curves(report))
+    if report.samples:
+        console.print("± is half of the 95 % interval; a share's longer half", highlight=False)
     if report.published:
-        rows = Table(title="compared with the paper", title_justify="left")
+        rows = Table(title="compared with the numbers that the paper prints", title_justify="left")
         for column in ("what", "published", "ours", "ratio", "verdict"):
             rows.add_column(column, justify="left" if column in ("what", "verdict") else "right")
         for row in report.published:
             ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
             rows.add_row(row.name, _figure(row.published), _figure(row.ours), ratio, row.verdict)
+        console.print(rows)
+    if report.trends:
+        rows = Table(title="compared with the paper's words", title_justify="left")
+        for column in ("what", "rule", "ours", ""):
+            rows.add_column(column)
+        for trend in report.trends:
+            rows.add_row(trend.name, trend.rule, trend.ours, "holds" if trend.holds else "does not hold")
         console.print(rows)
     for note in report.notes:
         console.print(f"- {note}", highlight=False)
@@ -99,42 +142,43 @@ def _curves(report: Report) -> Table:
     values = {name: dict(points) for name, points in report.series.items()}
     places = sorted({x for points in values.values() for x in points})
     if len(values) <= MOST_COLUMNS or len(places) > len(values):
-        for column in (report.x_label, *values):
+        for column in (report.x_label, *values, *(["instances"] if report.samples else [])):
             table.add_column(column, justify="right")
         for x in places:
-            table.add_row(f"{x:g}", *(_figure(points.get(x)) for points in values.values()))
+            counts = [_instances(report, x)] if report.samples else []
+            table.add_row(_place(report, x), *(_point(report, name, x) for name in values), *counts)
         return table
     table.add_column(report.x_label)
     for x in places:
-        table.add_column(f"{x:g}", justify="right")
-    for name, points in values.items():
-        table.add_row(name, *(_figure(points.get(x)) for x in places))
+        table.add_column(_place(report, x), justify="right")
+    for name in values:
+        table.add_row(name, *(_point(report, name, x) for x in places))
+    if report.samples:
+        table.add_row("instances", *(_instances(report, x) for x in places))
     return table
+
+
+def _instances(report: Report, x: float) -> str:
+    """How many made the points at this place; from least to most where curves differ."""
+    counts = sorted({points[x].instances for points in report.samples.values() if x in points})
+    return "" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+
+
+def _place(report: Report, x: float) -> str:
+    return report.categories[int(x)] if report.categories else f"{x:g}"
+
+
+def _point(report: Report, name: str, x: float) -> str:
+    """`12.3 ±0.8`; a share's interval is not even on both sides, so the longer side counts."""
+    value = dict(report.series[name]).get(x)
+    sample = report.samples.get(name, {}).get(x)
+    if value is None or sample is None:
+        return _figure(value)
+    half = max(sample.high - sample.value, sample.value - sample.low)
+    return f"{_figure(value)} ±{f'{half:.2g}' if math.isfinite(half) else '?'}"
 
 
 def _figure(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:,.4g}"
-
-
-def plot(report: Report, file: Path) -> None:
-    """Draws the curves to an image file; the suffix of the name chooses the format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for (name, points), marker in zip(report.series.items(), "osv^Dx*P<>1234" * 4, strict=False):
-        axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, label=name)
-    xs = [x for points in report.series.values() for x, _ in points]
-    if xs and min(xs) > 0 and max(xs) >= 1000 * min(xs):
-        axes.set_xscale("log")
-    axes.set_title(report.figure)
-    axes.set_xlabel(report.x_label)
-    axes.set_ylabel(report.y_label)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(file, dpi=120)
-    pyplot.close(figure)

@@ -7,15 +7,13 @@ Gumbel noise: the arg-min of price minus temperature times noise is a draw by Bo
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Floats, Ints, price
-from metromq.planning.model import Clock
-from metromq.planning.search import Search
+from metromq.planning.search import MANY_PASSES, OFTEN, Search
+from metromq.planning.timing import Deadline
 
 SCHEDULE = (0.5, 0.05)  # first and last temperature as a share of what the mean container loses on a mean device
 SWAP_SHARE = 0.5  # of the steps; relocations alone freeze when devices are full
 PARTNERS = 128  # drawn for a swap; more take longer than they gain
-NOISE = (
-    1 << 14
-)  # numbers drawn once per sweep and read at random places: drawing them singly would take most of the time
+NOISE = 1 << 14  # numbers drawn once per sweep and read at random places: to draw them singly would take most time
 
 
 def anneal(
@@ -23,38 +21,42 @@ def anneal(
     start: Ints,
     sweeps: int,
     rng: np.random.Generator,
-    clock: Clock,
-    deadline: float,
+    time: Deadline,
     far: Floats | None = None,
     schedule: tuple[float, float] = SCHEDULE,
-) -> Ints:
-    """At most `sweeps` passes from hot to cold, fewer when time is short, then descent; never worse than `start`."""
+    passes: int = MANY_PASSES,
+) -> tuple[Ints, bool]:
+    """`sweeps` passes from hot to cold, then descent; never worse than `start`. False: the time was up before that.
+
+    The temperature follows the count of sweeps and never the clock: the same seed gives the same placement on a slow
+    machine and on a fast one, unless the slow one runs out of time.
+    """
     hot, cold = schedule
     search = Search(arrays, start, far)
-    search.descend(clock, deadline)
+    finished = search.descend(time, passes)
     best, best_cost = search.where.copy(), search.total()
     scale = float((search.cost.mean(axis=1) - search.cost.min(axis=1)).mean())
-    began = clock()
-    done = 0.0
     for sweep in range(sweeps):
-        now = clock()
-        if now >= deadline:
-            break
-        done = max(sweep / sweeps, (now - began) / (deadline - began))
-        _sweep(search, scale * hot * (cold / hot) ** done, rng, clock, deadline)
+        finished = finished and _sweep(search, scale * hot * (cold / hot) ** (sweep / sweeps), rng, time)
         total = search.total()
         if total < best_cost:
             best, best_cost = search.where.copy(), total
-    search.descend(clock, deadline)
+            if far is None:
+                time.keep(arrays, best)
+        if not finished:
+            break
+    finished = finished and search.descend(time, passes)
     if search.total() < best_cost and price(arrays, search.where).fits:
-        return search.where
+        return search.where, finished
+    if not finished:
+        return best, False
     polished = Search(arrays, best, far)
-    polished.descend(clock, deadline)
-    return polished.where
+    finished = polished.descend(time, passes)
+    return polished.where, finished
 
 
-def _sweep(search: Search, heat: float, rng: np.random.Generator, clock: Clock, deadline: float) -> None:
-    """One pass over all containers in random order, each tried as a relocation or as a swap."""
+def _sweep(search: Search, heat: float, rng: np.random.Generator, time: Deadline) -> bool:
+    """One pass over all containers in random order, each tried as a relocation or as a swap; False: time was up."""
     count, width = search.arrays.count, len(search.arrays.capacity)
     swaps = (rng.random(count) < SWAP_SHARE).tolist()
     longest = max(min(count, PARTNERS), width)
@@ -62,8 +64,8 @@ def _sweep(search: Search, heat: float, rng: np.random.Generator, clock: Clock, 
     shifts = rng.integers(len(noise) - longest, size=count).tolist()
     partners = search.every if count <= PARTNERS else rng.integers(count, size=NOISE)
     for n, i in enumerate(rng.permutation(count).tolist()):
-        if n % 64 == 0 and clock() >= deadline:
-            return
+        if n % OFTEN == 0 and time.up():
+            return False
         shift = shifts[n]
         if swaps[i]:
             some = partners if count <= PARTNERS else partners[shift : shift + PARTNERS]
@@ -76,3 +78,4 @@ def _sweep(search: Search, heat: float, rng: np.random.Generator, clock: Clock, 
             target = int(np.argmin(row))
             if target != search.where[i]:
                 search.move(i, target)
+    return True

@@ -194,8 +194,8 @@ def make_plan(arrays: Arrays, where: Ints, bound: float, status: str, seconds: f
     )
 
 
-def no_plan(arrays: Arrays, shortage: str, seconds: float, method: str) -> Plan:
-    """The answer when nothing fits; prices are NaN, and `shortage` says why."""
+def no_plan(arrays: Arrays, status: str, shortage: str, seconds: float, method: str) -> Plan:
+    """The answer without a placement, as proven or only not found; prices are NaN, and `shortage` says why."""
     nothing = float("nan")
     return Plan(
         Placement({}, {}),
@@ -204,8 +204,28 @@ def no_plan(arrays: Arrays, shortage: str, seconds: float, method: str) -> Plan:
         nothing,
         nothing,
         {},
-        "infeasible",
+        status,
         seconds,
+        objective=nothing,
         shortage=shortage,
         method=method,
     )
+
+
+def plain_shortage(arrays: Arrays) -> str:
+    """What adding up shows: a container that fits nowhere, or too much in all; else nothing."""
+    if not arrays.count:
+        return ""
+    largest = int(np.argmax(arrays.capacity))
+    device = arrays.problem.devices[largest]
+    i = int(np.argmax(arrays.load))
+    short = arrays.load[i] - arrays.capacity[largest]
+    if short > 0:
+        return (
+            f"{arrays.names[i]} needs {arrays.load[i]:,.0f} workload, but the largest capacity is "
+            f"{device.capacity_workload:,.0f} ({device.name}): short by {short:,.0f}"
+        )
+    total, need = arrays.capacity.sum(), arrays.load.sum()
+    if need > total:
+        return f"all containers need {need:,.0f} workload, all devices have {total:,.0f}: short by {need - total:,.0f}"
+    return ""

@@ -2,20 +2,23 @@
 
 import numpy as np
 
-from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan
-from metromq.planning.model import Clock, Plan
+from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, plain_shortage
+from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Plan
 
 
-def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]:
+def greedy_places(arrays: Arrays, sees_placed: bool = False, by_kind: bool = False) -> tuple[Ints, int]:
     """Device numbers, and the container that found no room or -1.
 
     The paper's greedy places "without considering interdependencies between MQTT broker and IoT service containers":
     it sees the device's own power and the clients' traffic. With `sees_placed` it also counts the traffic to containers
-    that are placed already, which makes better starts.
+    that are placed already, which makes better starts. It "sorts distributed MQTT brokers and service containers in
+    order of required workload": all of them together, or with `by_kind` brokers by themselves, then services.
     """
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
-    for i in np.argsort(-arrays.load, kind="stable").tolist():
+    is_service = np.arange(arrays.count) >= len(arrays.problem.topics)
+    order = np.lexsort((-arrays.load, is_service & by_kind))  # stable: of equals the first one listed
+    for i in order.tolist():
         cost = arrays.linear[i].copy()
         if sees_placed:
             edges, others = arrays.neighbours[i]
@@ -30,11 +33,12 @@ def greedy_places(arrays: Arrays, sees_placed: bool = False) -> tuple[Ints, int]
     return where, -1
 
 
-def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
-    """Brokers, then services, each on a uniformly drawn device of those with room."""
+def random_places(arrays: Arrays, rng: np.random.Generator, shuffled: bool = False) -> tuple[Ints, int]:
+    """Brokers, then services, or all in random order, each on a uniformly drawn device of those with room."""
     where = np.full(arrays.count, -1, dtype=np.int64)
     free = arrays.capacity.copy()
-    for i in range(arrays.count):
+    order = rng.permutation(arrays.count) if shuffled else np.arange(arrays.count)
+    for i in order.tolist():
         room = np.flatnonzero(free >= arrays.load[i])
         if not len(room):
             return where, i
@@ -43,11 +47,11 @@ def random_places(arrays: Arrays, rng: np.random.Generator) -> tuple[Ints, int]:
     return where, -1
 
 
-def greedy(arrays: Arrays, clock: Clock) -> Plan:
-    """The paper's greedy as a plan."""
+def greedy(arrays: Arrays, clock: Clock, by_kind: bool = False) -> Plan:
+    """The paper's greedy as a plan, in either reading of its order."""
     started = clock()
-    where, stuck = greedy_places(arrays)
-    return _plan(arrays, where, stuck, clock() - started, "greedy")
+    where, stuck = greedy_places(arrays, by_kind=by_kind)
+    return _plan(arrays, where, stuck, clock() - started, "greedy-by-kind" if by_kind else "greedy")
 
 
 def random(arrays: Arrays, rng: np.random.Generator, clock: Clock) -> Plan:
@@ -60,6 +64,9 @@ def random(arrays: Arrays, rng: np.random.Generator, clock: Clock) -> Plan:
 def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) -> Plan:
     if stuck < 0:
         return make_plan(arrays, where, simple_bound(arrays), "feasible", seconds, method)
+    certain = plain_shortage(arrays)
+    if certain:
+        return no_plan(arrays, INFEASIBLE, certain, seconds, method)
     placed = where >= 0
     used = np.bincount(where[placed], weights=arrays.load[placed], minlength=len(arrays.capacity))
     room = arrays.capacity - used
@@ -69,7 +76,7 @@ def _plan(arrays: Arrays, where: Ints, stuck: int, seconds: float, method: str) 
         f"{method} found no device for {arrays.names[stuck]}: it needs {arrays.load[stuck]:,.0f} workload, the most "
         f"room is {room[best]:,.0f} on {arrays.problem.devices[best].name}, short by {short:,.0f}; others may fit"
     )
-    return no_plan(arrays, text, seconds, method)
+    return no_plan(arrays, NOT_FOUND, text, seconds, method)
 
 
 def simple_bound(arrays: Arrays) -> float:

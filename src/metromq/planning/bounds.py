@@ -5,16 +5,16 @@ all they know into their pairs, then services do. The bound never falls while th
 follow a subgradient. At its best this is the bound of the tight program's relaxation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints
-from metromq.planning.model import Clock
 from metromq.planning.programs import links_carry_hops
+from metromq.planning.timing import Deadline
 
-CHUNK = 4_000_000  # numbers that one block of a pass may hold
+CHUNK = 1_000_000  # numbers that one block of a pass may hold; after each block the clock is looked at
 FIRST_STEP = 0.2
 FIRST_ALONE_STEP = 0.5
 ALONE_ROUNDS = 1_000
@@ -36,25 +36,25 @@ def lower_bound(
     arrays: Arrays,
     target: float,
     rounds: int,
-    clock: Clock,
-    deadline: float,
+    time: Deadline,
     tell: Callable[[float], None] | None = None,
 ) -> Bound:
-    """The best of at most `rounds` rounds; `target` is the price of a known placement, which sets the step."""
+    """The best of at most `rounds` rounds; `target` is the price of a known placement, which sets the step.
+
+    A round that the deadline meets is given up in the middle: the bound of the rounds before holds.
+    """
     allowed = arrays.load[:, None] <= arrays.capacity[None, :]
     if not arrays.count:
         return Bound(0.0, allowed)
     worst = arrays.goal.latency * float(arrays.reach.min(axis=1).max())
     relaxed = _Relaxed(arrays, allowed, target - worst + 1e-6 * abs(target))
-    before = clock()
-    best = worst + _prices_alone(relaxed, target - worst, clock, before + ALONE_SHARE * (deadline - before))
+    best = worst + _prices_alone(relaxed, target - worst, time.share(ALONE_SHARE))
     kept, step, stale = relaxed.price.copy(), FIRST_STEP, 0
-    took, before = 0.0, clock()
     for _ in range(rounds):
-        if before + took > deadline:  # the next round would end too late
+        value = relaxed.round(time)
+        if value is None:
             break
-        bound = relaxed.round() + worst
-        took, before = clock() - before, clock()
+        bound = value + worst
         stale += 1
         if bound > best:
             stale = 0 if bound > best + 1e-5 * abs(best) else stale
@@ -69,7 +69,7 @@ def lower_bound(
     return Bound(min(max(best, float(arrays.linear.min(axis=1).sum()) + worst), target), relaxed.allowed)
 
 
-def _prices_alone(relaxed: "_Relaxed", target: float, clock: Clock, deadline: float) -> float:
+def _prices_alone(relaxed: "_Relaxed", target: float, time: Deadline) -> float:
     """The bound by prices of capacity without messages: cheap rounds, so that messages start from good prices."""
     best, kept, step, stale = -np.inf, relaxed.price.copy(), FIRST_ALONE_STEP, 0
     for _ in range(ALONE_ROUNDS):
@@ -79,7 +79,7 @@ def _prices_alone(relaxed: "_Relaxed", target: float, clock: Clock, deadline: fl
             best, kept, stale = bound, relaxed.price.copy(), 0
         if stale >= 2 * PATIENCE:
             relaxed.price, step, stale = kept.copy(), step / 2, 0
-        if step < SMALLEST_STEP or clock() >= deadline:
+        if step < SMALLEST_STEP or time.up():
             break
         relaxed.raise_prices(step * max(target - bound, 1e-3 * abs(target)))
     relaxed.price, relaxed.used = kept, np.zeros(0)
@@ -106,17 +106,21 @@ class _Relaxed:
         self.pushed = np.zeros_like(arrays.linear)  # of what services know by themselves, in their pairs already
         self.next_to = _neighbour_columns(arrays) if links_carry_hops(arrays) else None
 
-    def round(self) -> float:
-        """Topics, then services; the better of the bounds that hold after each."""
+    def round(self, time: Deadline) -> float | None:
+        """Topics, then services; the better of the bounds that hold after each. None when the time was up."""
         arrays = self.arrays
         topics = len(arrays.problem.topics)
         whole = arrays.linear + arrays.load[:, None] * self.price[None, :]
         base = np.where(self.allowed, whole, np.inf)
-        self.from_topic, known = self._pass(base, self.from_service, arrays.edge_topic, self.by_topic)
+        known = self._pass(base, self.from_service, self.from_topic, arrays.edge_topic, self.by_topic, time)
+        if known is None:
+            return None
         # Services pushed what they knew at the old prices: what the new ones add to it is still theirs.
         known[topics:] = np.where(self.allowed, whole - self.pushed, np.inf)[topics:]
         first = self._settle(known, np.arange(arrays.count) < topics)
-        self.from_service, known = self._pass(base, self.from_topic, arrays.edge_service, self.by_service)
+        known = self._pass(base, self.from_topic, self.from_service, arrays.edge_service, self.by_service, time)
+        if known is None:
+            return None
         known[:topics] = np.where(self.degree[:topics, None] == 0, base[:topics], 0.0)  # topics pushed everything
         self.pushed = np.where(self.degree[:, None] == 0, 0.0, whole)
         return max(first, self._settle(known, np.arange(arrays.count) >= topics))
@@ -137,23 +141,31 @@ class _Relaxed:
         self.allowed[own] &= known[own] - least[own, None] + bound <= self.target
         return bound
 
-    def _pass(self, base: Floats, said: Floats, ends: Ints, order: tuple[Ints, Ints, Ints]) -> tuple[Floats, Floats]:
-        """What each end of a pair knows after hearing the other, and says back: its knowledge in equal parts."""
-        heard = self._carried(-said)
+    def _pass(
+        self, base: Floats, said: Floats, answers: Floats, ends: Ints, order: tuple[Ints, Ints, Ints], time: Deadline
+    ) -> Floats | None:
+        """What each end of a pair knows after hearing the other; it says that back in equal parts, in `answers`."""
         known = base.copy()
-        sorted_pairs, starts, owners = order
-        if len(ends):
-            known[owners] += np.add.reduceat(heard[sorted_pairs], starts, axis=0)
-            heard -= known[ends] / self.degree[ends][:, None]
-        return heard, known
+        pairs, starts, owners = order
+        for first, last in _blocks(starts, len(ends), max(1, CHUNK // len(self.price))):
+            if time.up():
+                return None
+            low, high = starts[first], starts[last] if last < len(starts) else len(ends)
+            some, whose = pairs[low:high], owners[first:last]
+            heard = self._carried(-said[some], some)
+            known[whose] += np.add.reduceat(heard, starts[first:last] - low, axis=0)
+            told = ends[some]
+            heard -= known[told] / self.degree[told][:, None]
+            answers[some] = heard
+        return None if time.up() else known
 
-    def _carried(self, said: Floats) -> Floats:
-        """min over d of said(d) + price x hops(d, d'), for every pair: over links, step by step, if hops are paths."""
+    def _carried(self, said: Floats, pairs: Ints) -> Floats:
+        """min over d of said(d) + price x hops(d, d'), for these pairs: over links, step by step, if hops are paths."""
         arrays = self.arrays
         if self.next_to is None:
-            return self._carried_apart(said)
+            return self._carried_apart(said, pairs)
         out = said.copy()
-        step = arrays.pair_price[:, None]
+        step = arrays.pair_price[pairs][:, None]
         for _ in range(int(arrays.hops.max(initial=0))):
             nearest = out[:, self.next_to[0]]
             for column in self.next_to[1:]:
@@ -161,14 +173,14 @@ class _Relaxed:
             np.minimum(out, nearest + step, out=out)
         return out
 
-    def _carried_apart(self, said: Floats) -> Floats:
+    def _carried_apart(self, said: Floats, pairs: Ints) -> Floats:
         arrays = self.arrays
         width = len(arrays.capacity)
         out = np.empty_like(said)
         size = max(1, CHUNK // (width * width))
         for low in range(0, len(said), size):
             part = slice(low, low + size)
-            far = arrays.pair_price[part, None, None] * arrays.hops[None, :, :]
+            far = arrays.pair_price[pairs[part]][:, None, None] * arrays.hops[None, :, :]
             out[part] = (far + said[part, None, :]).min(axis=2)
         return out
 
@@ -189,6 +201,16 @@ def _neighbour_columns(arrays: Arrays) -> list[Ints]:
     lists = [np.flatnonzero(row == 1).tolist() or [d] for d, row in enumerate(arrays.hops)]
     most = max(map(len, lists))
     return [np.array([row[min(n, len(row) - 1)] for row in lists], dtype=np.int64) for n in range(most)]
+
+
+def _blocks(starts: Ints, pairs: int, size: int) -> Iterator[tuple[int, int]]:
+    """Runs of whole owners with about `size` pairs each."""
+    first = 0
+    while first < len(starts):
+        last = int(np.searchsorted(starts, starts[first] + size, side="right"))
+        last = max(first + 1, last - 1 if last < len(starts) or pairs - starts[first] > size else last)
+        yield first, last
+        first = last
 
 
 def _order(ends: Ints) -> tuple[Ints, Ints, Ints]:

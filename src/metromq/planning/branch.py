@@ -13,9 +13,10 @@ import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints, price
 from metromq.planning.listing import Shares, beam, cheapest, part_bytes, shares
-from metromq.planning.model import Clock, Limits, Watch, nobody
+from metromq.planning.model import Limits, Watch, nobody
 from metromq.planning.programs import Program
 from metromq.planning.solver import loaded
+from metromq.planning.timing import Deadline, Job
 
 WHOLE = 1e-6  # how near to 0 or 1 counts as whole
 FEW = 200_000  # parts of placements that are listed at a node; most are far shorter
@@ -43,7 +44,13 @@ class Tree:
     """The open nodes and the one LP. A node is a mask of the devices still open to each container."""
 
     def __init__(
-        self, arrays: Arrays, program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody
+        self,
+        arrays: Arrays,
+        program: Program,
+        start: Ints | None,
+        limits: Limits,
+        watch: Watch = nobody,
+        lists: bool = True,
     ) -> None:
         self.arrays = arrays
         self.limits = limits
@@ -55,13 +62,15 @@ class Tree:
         self.set = program.place >= 0  # what the LP's bounds say now
         self.best = start
         self.cost = price(arrays, start).objective if start is not None else np.inf
+        self.job = Job()
         self.floor = np.inf  # the lowest bound of anything cut off
         self.nodes = 0
         self.open: list[tuple[float, int, Bools]] = []
         weight = np.bincount(arrays.edge_topic, weights=arrays.pair_price, minlength=arrays.count)
         weight += np.bincount(arrays.edge_service, weights=arrays.pair_price, minlength=arrays.count)
         self.weight = weight + np.ptp(arrays.linear, axis=1) + 1e-9
-        self.pairs = program.pairs if not arrays.goal.latency and arrays.goal.max_moves is None else None
+        listable = lists and not arrays.goal.latency and arrays.goal.max_moves is None
+        self.pairs = program.pairs if listable else None
         self.duals = np.zeros(0)  # of the last relaxation
         self.short = 0  # lists in a row that were short enough
         self.listed_from = 0  # so many containers must be fixed before a list is short enough, as far as was seen
@@ -69,24 +78,26 @@ class Tree:
     def cutoff(self) -> float:
         return self.cost - self.limits.gap * abs(self.cost) if np.isfinite(self.cost) else np.inf
 
-    def run(self, clock: Clock, deadline: float, floor: float) -> Outcome:
+    def run(self, time: Deadline, floor: float) -> Outcome:
         """Plunges from the most promising open node to the ground, then takes the next; `floor` is a known bound."""
-        floor = max(floor, self.list_root(clock, deadline))
+        self.job = time.job
+        floor = max(floor, self.list_root(time))
         if floor < self.cutoff() or not np.isfinite(self.cost):
             self.push(floor, self.set.copy())
         else:
             self.floor = min(self.floor, floor)
         while self.open:
             bound, _, mask = heapq.heappop(self.open)
+            self.job.raise_bound(min(bound, self.floor, self.cost))
             self.watch("proving", self.cost if np.isfinite(self.cost) else None, min(bound, self.floor, self.cost))
             while True:
                 if bound >= self.cutoff():
                     self.floor = min(self.floor, bound)
                     break
-                if clock() >= deadline:
+                if time.up():
                     self.push(bound, mask)
                     return self.outcome(finished=False)
-                children = self.expand(bound, mask, deadline - clock())
+                children = self.expand(bound, mask, time.left())
                 if children is None:
                     self.push(bound, mask)
                     return self.outcome(finished=False)
@@ -135,11 +146,11 @@ class Tree:
                 children.append((value + max(float(reduced[i, d]), 0.0) * (x[i, d] < WHOLE), child))
         return children
 
-    def list_root(self, clock: Clock, deadline: float) -> float:
+    def list_root(self, time: Deadline) -> float:
         """Lists ever more placements until one is among them, which then is the best; returns a bound."""
         whole = self.set.copy()
         start_known = self.pairs is not None and np.isfinite(self.cost)
-        solved = self.relax(whole, deadline - clock()) if start_known else None
+        solved = self.relax(whole, time.left()) if start_known else None
         if solved is None or not len(solved[1]):
             return -np.inf
         costs = self.shares(whole)
@@ -147,7 +158,7 @@ class Tree:
         if self.cost - bound > NEAR * abs(self.cost):
             return bound
         excess = max(FIRST_STEP * abs(self.cost), 1e-9)
-        while clock() < deadline:
+        while not time.up():
             most = self.cutoff() - costs.base
             found = cheapest(self.arrays, costs, min(excess, most), MANY_BYTES // part_bytes(self.arrays))
             if found.where is not None:
@@ -203,6 +214,7 @@ class Tree:
         cost = price(self.arrays, where)
         if cost.fits and cost.objective < self.cost:
             self.best, self.cost = where, cost.objective
+            self.job.keep(self.arrays, where)
 
     def relax(self, mask: Bools, seconds: float) -> tuple[float, Floats, Floats] | None:
         """The LP of a node: its value, x and reduced costs; x is empty when the node has no solution worth having."""

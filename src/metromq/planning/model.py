@@ -101,12 +101,23 @@ class Limits:
     gap: float = 1e-4
 
 
+INFEASIBLE, NOT_FOUND = "infeasible", "not-found"
+STATUSES = {
+    "optimal": "proven to be the best",
+    "feasible": "a plan by a method that proves nothing; the same for the same seed",
+    "time-limit": "the best plan when the time was up",
+    "interrupted": "the best plan when somebody stopped the planner",
+    INFEASIBLE: "proven that no placement fits",
+    NOT_FOUND: "no placement was found, which proves nothing",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement with its price. `status` is "optimal", "feasible", "time-limit" or "infeasible".
+    """A placement with its price; STATUSES says what `status` may be and mean.
 
     `bound_mw` is a proven lower bound of the objective; it is in mW when only power is weighed, as by default.
-    `shortage` says, for an infeasible problem, which capacity is short and by how much.
+    `shortage` says, without a plan, which capacity is short and by how much, or what was tried.
     """
 
     placement: Placement
@@ -125,33 +136,8 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        return self.status != "infeasible"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do on the way to a plan: `start` a new container, `move` one, or `stop` one no longer planned."""
-
-    action: str
-    kind: str  # "topic" or "service"
-    name: str
-    source: str
-    target: str
-
-
-def steps_between(present: Placement | None, planned: Placement) -> tuple[Step, ...]:
-    """In the order in which they can be carried out: brokers first, because a service needs those of its topics."""
-    before = present or Placement({}, {})
-    parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
-    steps: list[Step] = []
-    for kind, old, new in parts:
-        for name, target in new.items():
-            source = old.get(name, "")
-            if source != target:
-                steps.append(Step("move" if source else "start", kind, name, source, target))
-    for kind, old, new in reversed(parts):
-        steps.extend(Step("stop", kind, name, source, "") for name, source in old.items() if name not in new)
-    return tuple(steps)
+        """Whether there is a plan."""
+        return self.status not in (INFEASIBLE, NOT_FOUND)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -160,6 +146,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         name: value if value == value else None
         for name, value in (
             ("power_mw", plan.power_mw),
+            ("objective", plan.objective),
             ("bound_mw", plan.bound_mw),
             ("gap", plan.gap),
             ("network_mbps", plan.network_mbps),
@@ -169,7 +156,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "topics": dict(plan.placement.topics),
         "services": dict(plan.placement.services),
         **numbers,
+        "worst_hops": plan.worst_hops if plan.feasible else None,
+        "moves": plan.moves if plan.feasible else None,
         "load": dict(plan.load),
+        "method": plan.method,
         "status": plan.status,
+        "shortage": plan.shortage or None,
         "seconds": plan.seconds,
     }

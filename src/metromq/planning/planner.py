@@ -1,5 +1,6 @@
 """The planners by name, and the one that chooses for you."""
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,11 +12,13 @@ from metromq.planning.large import large
 from metromq.planning.model import Clock, Goal, Limits, Placement, Plan, Problem, Watch, nobody
 from metromq.planning.optimal import optimal, optimal_paper
 from metromq.planning.programs import flow_columns, paper_columns
+from metromq.planning.timing import Deadline, Job
 
-Method = Literal["auto", "optimal", "optimal-paper", "greedy", "random", "large"]
+Method = Literal["auto", "optimal", "optimal-paper", "greedy", "greedy-by-kind", "random", "large"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 AUTO_COLUMNS = 60_000  # beyond this many columns the exact planner's bound after a minute is worse than `large`'s
+MOVE_SHARE = 0.1
 MOST_COLUMNS = 4_000_000  # beyond this many the program alone takes gigabytes
 
 
@@ -27,24 +30,35 @@ def make_placement(
     limits: Limits | None = None,
     seed: int = 1,
     watch: Watch = nobody,
+    job: Job | None = None,
 ) -> Plan:
-    """Plans by the named method. Without a plan the status is "infeasible" and `shortage` says why."""
-    arrays = compile_arrays(problem, goal)
+    """Plans by the named method. Without a plan `status` says whether that is proven, and `shortage` why.
+
+    The time to put the problem into numbers counts. A host that sets `job.stopped` gets the best plan so far.
+    """
     limits = limits or Limits()
+    started = clock()
+    time = Deadline(clock, started + limits.seconds, job or Job())
+    arrays = compile_arrays(problem, goal)
+    return replace(_by_method(arrays, method, limits, seed, watch, time), seconds=clock() - started)
+
+
+def _by_method(arrays: Arrays, method: Method, limits: Limits, seed: int, watch: Watch, time: Deadline) -> Plan:
+    clock = time.clock
     if method == "auto":
         method = "optimal" if flow_columns(arrays) <= AUTO_COLUMNS else "large"
-    if method == "greedy":
-        return greedy(arrays, clock)
+    if method in ("greedy", "greedy-by-kind"):
+        return greedy(arrays, clock, by_kind=method == "greedy-by-kind")
     if method == "random":
         return random(arrays, np.random.default_rng(seed), clock)
     if method == "large":
-        return large(arrays, limits, seed, clock, watch)
+        return large(arrays, limits, seed, clock, watch, time)
     if method == "optimal":
         _check_size(method, flow_columns(arrays))
-        return optimal(arrays, limits, clock, watch)
+        return optimal(arrays, limits, clock, watch, time)
     if method == "optimal-paper":
         _check_size(method, paper_columns(arrays))
-        return optimal_paper(arrays, limits, clock)
+        return optimal_paper(arrays, limits, clock, time)
     raise UsageError(f"unknown method {method!r}; the methods are {', '.join(METHODS)}")
 
 
@@ -54,6 +68,21 @@ def _check_size(method: str, columns: int) -> None:
             f"{method} would need a program of {columns:,} columns, more than {MOST_COLUMNS:,}; "
             "use the method large, which plans any size within its time and gives a bound too"
         )
+
+
+def move_price(problem: Problem, present: Placement, goal: Goal | None = None) -> float:
+    """What a move must save to be worth it: a tenth of what the average container costs where it runs now.
+
+    It grows with neither the city nor its traffic, so that a quiet city is not reshuffled for a thousandth.
+    """
+    arrays = compile_arrays(problem, replace(goal or Goal(), present=present, move=0.0))
+    known = np.flatnonzero(arrays.present >= 0)
+    if not len(known):
+        return 0.0
+    ends = arrays.present[arrays.edge_topic], arrays.present[arrays.edge_service]
+    both = (ends[0] >= 0) & (ends[1] >= 0)
+    pairs = float((arrays.pair_price * arrays.hops[ends])[both].sum())
+    return MOVE_SHARE * (float(arrays.linear[known, arrays.present[known]].sum()) + pairs) / len(known)
 
 
 def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> Plan | None:
@@ -66,4 +95,4 @@ def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> 
     return plan
 
 
-__all__ = ["METHODS", "Arrays", "Method", "make_placement", "priced"]
+__all__ = ["METHODS", "Arrays", "Method", "make_placement", "move_price", "priced"]

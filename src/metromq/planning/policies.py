@@ -1,7 +1,7 @@
 """Which topics to delegate: the paper's policies LP, NS and EP as functions of the statistics, within a budget.
 
-Each policy contains the one before it. When capacity is short, topics that save most external messages per workload
-of their broker go first; a topic's services count too, because their traffic leaves the central broker with it.
+Each policy contains the one before it. When capacity is short, topics that keep the largest share of their traffic
+inside go first. Every broker does the same work per Mbps, so that share is also what a unit of workload saves.
 """
 
 from collections.abc import Mapping
@@ -88,19 +88,20 @@ def _guess(topic: Topic, services: int) -> TopicStatistics:
 
 
 def choose(problem: Problem, policy: Policy, budget_workload: float, seen: Mapping[str, TopicStatistics]) -> Choice:
-    """Takes the wanted topics by worth per workload while the budget lasts; ties by name, so that runs agree."""
+    """Takes the wanted topics by the share they save while the budget lasts; of equals the largest, then by name.
+
+    The largest first, because small ones fill what they leave.
+    """
     if policy not in POLICIES:
         raise UsageError(f"unknown policy {policy!r}; the policies are {', '.join(POLICIES)}")
     if not budget_workload >= 0:
         raise UsageError(f"the budget must be a workload of 0 or more, not {budget_workload}")
     need = topic_workloads(problem)
     wanted = [topic.name for topic in problem.topics if wants(policy, seen[topic.name])]
-    traffic = {name: need[name] / (problem.broker_workload_per_mbps or 1.0) for name in need}
-    worth = {name: saved_share(seen[name]) * traffic[name] / max(need[name], 1e-12) for name in wanted}
     delegated: list[str] = []
     no_room: list[str] = []
     left = budget_workload
-    for name in sorted(wanted, key=lambda name: (-worth[name], -traffic[name], name)):
+    for name in sorted(wanted, key=lambda name: (-saved_share(seen[name]), -need[name], name)):
         fits = need[name] <= left * (1 + 1e-9)
         (delegated if fits else no_room).append(name)
         left -= need[name] if fits else 0.0

@@ -3,8 +3,10 @@
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Floats, Ints
-from metromq.planning.model import Clock
+from metromq.planning.timing import Deadline
 
+OFTEN = 64  # steps between two looks at the clock
+MANY_PASSES = 1_000  # no descent takes as many
 TINY = 1e-9  # improvements smaller than this (relative to the price) are rounding, and could go round in circles
 
 
@@ -104,15 +106,16 @@ class Search:
         self.move(i, b)
         self.move(j, a)
 
-    def descend(self, clock: Clock, deadline: float, order: Ints | None = None) -> None:
-        """Relocates and swaps until nothing gains or the time is up; stops between two moves, so always whole."""
-        items = list(range(self.arrays.count)) if order is None else order.tolist()
-        gained = True
-        while gained and clock() < deadline:
+    def descend(self, time: Deadline, passes: int = MANY_PASSES) -> bool:
+        """Relocates and swaps until nothing gains or `passes` are done; False when the time was up before that.
+
+        It stops between two moves, so the placement is always whole.
+        """
+        for _ in range(passes):
             gained = False
-            for n, i in enumerate(items):
-                if n % 64 == 0 and clock() >= deadline:
-                    return
+            for i in range(self.arrays.count):
+                if i % OFTEN == 0 and time.up():
+                    return False
                 gain, target = self.best_relocation(i)
                 if gain < -self.tiny:
                     self.move(i, target)
@@ -121,9 +124,12 @@ class Search:
                 if gain < -self.tiny:
                     self.swap(i, other)
                     gained = True
+            if not gained:
+                break
+        return True
 
 
-def repaired(arrays: Arrays, where: Ints) -> Ints | None:
+def repaired(arrays: Arrays, where: Ints, time: Deadline) -> Ints | None:
     """Places what has no device (-1) and empties overloaded devices by small steps; None when that gets stuck."""
     where = where.copy()
     for i in np.flatnonzero(where < 0).tolist():
@@ -134,6 +140,8 @@ def repaired(arrays: Arrays, where: Ints) -> Ints | None:
         where[i] = int(np.argmin(cost))
     search = Search(arrays, where)
     for _ in range(4 * arrays.count):
+        if time.up():
+            return None
         worst = int(np.argmin(search.free))
         if search.free[worst] >= 0:
             return search.where

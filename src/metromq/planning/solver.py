@@ -1,6 +1,7 @@
 """HiGHS behind two functions: load a program, and leave the whole search to it; always on one thread."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import highspy
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from metromq.planning.arrays import Floats, Ints
 from metromq.planning.model import Limits, Watch, nobody
 from metromq.planning.programs import Program
+from metromq.planning.timing import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +22,19 @@ class Solved:
     impossible: bool
 
 
-def solve_program(program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody) -> Solved:
+def solve_program(
+    program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody, job: Job | None = None
+) -> Solved:
     """Leaves the whole search to HiGHS."""
     highs = loaded(program, limits)
-    if watch is not nobody:
-        highs.cbMipInterrupt.subscribe(
-            lambda event: watch(
-                "proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound)
-            )
-        )
+    if watch is not nobody or job is not None:
+
+        def look(event: Any) -> None:
+            watch("proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound))
+            if job is not None and job.stopped:
+                event.interrupt()
+
+        highs.cbMipInterrupt.subscribe(look)
     if start is not None:
         _give_start(highs, program, start)
     highs.run()

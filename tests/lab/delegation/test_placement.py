@@ -5,11 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from metromq.lab.delegation import sweep
+from metromq.lab.delegation.figures import FIGURES, PRINTED_21
 from metromq.lab.delegation.instances import Family, draw, mesh
 from metromq.lab.delegation.placement import place
+from metromq.lab.delegation.sweep import Fit
+from metromq.lab.intervals import Sample
 from metromq.lab.registry import run_experiment
 from metromq.lab.report import RunOptions
 from metromq.planning.arrays import compile_arrays
+from metromq.planning.baselines import greedy_places
+from metromq.planning.model import Device, Problem, Service, Topic
 
 
 @pytest.mark.parametrize("figure", ["fig17", "fig20"])
@@ -21,7 +27,12 @@ def test_power_grows_and_the_optimum_is_the_least(figure: str, monkeypatch: pyte
         assert best[x] <= greedy[x] * (1 + 1e-3)
         assert best[x] <= blind[x] * (1 + 1e-3)
     assert best[max(best)] > best[min(best)]
-    assert list(json.loads(report.to_json())) == ["figure", "series", "published", "seconds"]
+    found = json.loads(report.to_json())
+    assert any("scaled: network power 13.7" in note for note in found["notes"])
+    for method in ("optimal", "greedy", "random"):
+        assert [point["instances"] for point in found["samples"][method]] == [1] * len(best)
+    assert not report.published  # these figures print no number
+    assert [trend.rule for trend in report.trends if not trend.rule] == []
 
 
 def test_failures_are_rarest_for_the_optimum() -> None:
@@ -30,7 +41,9 @@ def test_failures_are_rarest_for_the_optimum() -> None:
     for ratio in curves["optimal"]:
         assert curves["optimal"][ratio] <= curves["greedy"][ratio]
     assert curves["random"][95] > curves["random"][50]
-    assert {row.name.split()[0] for row in report.published} == {"random", "greedy", "optimum"}
+    assert [(row.name.split(",")[0], row.published) for row in report.published] == [("random", 70), ("greedy", 40)]
+    assert any("at most 10 %" in trend.rule for trend in report.trends)  # "low" is a word, not a number
+    assert report.published_points == {"random": [(90.0, 70.0)], "greedy": [(90.0, 40.0)]}
 
 
 def test_an_instance_is_the_seeds() -> None:
@@ -58,3 +71,54 @@ def test_a_mesh_is_connected(density: float) -> None:
     assert ((hops == 0) == np.eye(12, dtype=bool)).all()
     assert (hops == 1).sum() / 2 >= 11
     assert hops.max() < 12
+
+
+def test_only_printed_numbers_get_a_verdict() -> None:
+    """As the paper's text has them, read by hand; what it draws without printing it is not there."""
+    printed = {name: figure.printed for name, figure in FIGURES.items() if figure.printed}
+    assert printed == {
+        "fig19": (("greedy", 50, 5.0, True), ("optimal", 50, 20.0, False)),
+        "fig22": (("greedy", 80, 10.0, False), ("optimal", 80, 26.0, False)),
+    }
+    assert PRINTED_21 == (("random", 90.0, 70.0, False), ("greedy", 90.0, 40.0, False))
+
+
+def test_greedy_by_kind_takes_all_brokers_first() -> None:
+    """A large service comes before small brokers, unless kinds are kept apart: then it finds no room."""
+    devices = (Device("a", 100, 0.1), Device("b", 60, 0.2))
+    topics = (Topic("t0", {"a": 4.0}), Topic("t1", {"a": 3.0}))  # 40 and 30 workload
+    service = Service("s", 1.0, 1.0, {}, {"a": 90.0})
+    arrays = compile_arrays(Problem(10.0, 0.0, devices, ((0, 1), (1, 0)), topics, (service,)))
+    assert greedy_places(arrays)[0].tolist() == [1, -1, 0]  # t1 is too large for what is left
+    assert greedy_places(arrays, by_kind=True)[0].tolist() == [0, 0, -1]
+    assert greedy_places(arrays, by_kind=True)[1] == 2
+
+
+def test_the_measure_of_a_family_is_counted_by_hand() -> None:
+    values = {
+        "Fig. 19 optimum": 23.0,  # 3 too many
+        "Fig. 19 greedy": 2.0,  # below "< 5 %": fine
+        "Fig. 21 random": 64.0,  # 6 too few
+        "Fig. 21 greedy": 40.0,
+        "Fig. 22 optimum": 20.0,  # 6 too few
+        "Fig. 22 greedy": 13.0,  # 3 too many
+        "Fig. 21 optimum": 20.0,
+    }
+    fit = Fit(Family(), {name: Sample(value, 9, value, value) for name, value in values.items()})
+    assert fit.distance == pytest.approx((3 + 0 + 6 + 0 + 6 + 3) / 6)
+    assert fit.candidate
+    worse = Fit(Family(), fit.found | {"Fig. 21 optimum": Sample(21.0, 9, 0, 40)})
+    assert not worse.candidate
+
+
+def test_the_sweep_searches_its_grid_openly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, values in (("TAU", (150.0,)), ("DSD", (80.0,)), ("DST", (300.0,)), ("PRICES", (100.0, 1000.0))):
+        monkeypatch.setattr(sweep, name, values)
+    monkeypatch.setattr("metromq.lab.delegation.placement.SOLVE_LIMIT_S", 0.2)
+    monkeypatch.setattr(sweep, "SERVICES", (6,))
+    monkeypatch.setattr(sweep, "FAILURES", 3)
+    report = run_experiment("delegation/sweep", RunOptions(instances=2))
+    assert "8 families" in report.notes[0]
+    assert 0 < len(report.categories) <= 8
+    assert set(report.series) == set(report.samples) == {name for name, _, _ in sweep.PRINTED} | {sweep.LOW}
+    assert not report.published

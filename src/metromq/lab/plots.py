@@ -1,0 +1,80 @@
+"""Draws a report: curves with their intervals, or bars where x names things; what the paper published stands beside."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from metromq.lab.report import Report
+
+MARKERS = "osv^Dx*P<>1234"
+
+
+def plot(report: Report, file: Path) -> None:
+    """To an image file; the suffix of the name chooses the format. The legend is outside, so it covers nothing."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 5), layout="constrained")
+    if report.categories:
+        _bars(report, axes)
+    else:
+        _lines(report, axes)
+    axes.set_title(report.figure)
+    axes.set_xlabel(report.x_label)
+    axes.set_ylabel(report.y_label)
+    axes.grid(alpha=0.3, axis="y" if report.categories else "both")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+
+
+def _errors(report: Report, name: str, xs: list[float]) -> list[list[float]] | None:
+    """How far down and up each interval reaches; one that is not known is not drawn."""
+    samples = report.samples.get(name)
+    if not samples:
+        return None
+    found = [samples.get(x) for x in xs]
+    down = [s.value - s.low if s is not None and math.isfinite(s.low) else 0.0 for s in found]
+    up = [s.high - s.value if s is not None and math.isfinite(s.high) else 0.0 for s in found]
+    return [down, up]
+
+
+def _lines(report: Report, axes: Any) -> None:
+    for n, (name, points) in enumerate(report.series.items()):
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        style = {"marker": MARKERS[n % len(MARKERS)], "color": f"C{n}", "capsize": 3}
+        axes.errorbar(xs, ys, yerr=_errors(report, name, xs), label=name, **style)
+    _published(report, axes, {name: 0.0 for name in report.series})
+    xs = [x for points in report.series.values() for x, _ in points]
+    if xs and min(xs) > 0 and max(xs) >= 1000 * min(xs):
+        axes.set_xscale("log")
+
+
+def _bars(report: Report, axes: Any) -> None:
+    width = 0.8 / max(len(report.series), 1)
+    shifts: dict[str, float] = {}
+    for n, (name, points) in enumerate(report.series.items()):
+        shifts[name] = (n + 0.5) * width - 0.4
+        xs = [x for x, _ in points]
+        places = [x + shifts[name] for x in xs]
+        errors = _errors(report, name, xs)
+        axes.bar(places, [y for _, y in points], width, yerr=errors, label=name, color=f"C{n}", capsize=2)
+    _published(report, axes, shifts)
+    axes.set_xticks(range(len(report.categories)), report.categories)
+    if max(map(len, report.categories)) * len(report.categories) > 60:
+        axes.tick_params(axis="x", labelrotation=45)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment("right")
+            label.set_rotation_mode("anchor")
+
+
+def _published(report: Report, axes: Any, shifts: dict[str, float]) -> None:
+    """Hollow, large, in the colour of the curve they belong to."""
+    for n, name in enumerate(report.series):
+        points = report.published_points.get(name, ())
+        if points:
+            xs, ys = [x + shifts[name] for x, _ in points], [y for _, y in points]
+            style = {"facecolors": "none", "edgecolors": f"C{n}", "marker": "o", "linewidths": 2, "zorder": 5}
+            axes.scatter(xs, ys, s=140, label=f"published: {name}", **style)
