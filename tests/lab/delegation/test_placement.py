@@ -112,7 +112,7 @@ def test_the_measure_of_a_family_is_counted_by_hand() -> None:
 
 
 def test_the_sweep_searches_its_grid_openly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, values in (("TAU", (150.0,)), ("DSD", (80.0,)), ("DST", (300.0,)), ("PRICES", (100.0, 1000.0))):
+    for name, values in (("TAU", (80.0,)), ("DSD", (40.0,)), ("DST", (160.0,)), ("PRICES", (100.0, 1000.0))):
         monkeypatch.setattr(sweep, name, values)
     monkeypatch.setattr("metromq.lab.delegation.placement.SOLVE_LIMIT_S", 0.2)
     monkeypatch.setattr(sweep, "SERVICES", (6,))

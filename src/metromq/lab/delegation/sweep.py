@@ -2,7 +2,9 @@
 
 The measure is the mean distance from those numbers in percentage points; below "< 5 %" there is none. The text also
 says that the optimum's failures are low, which is a word and no number: it is shown beside, and a family is a
-candidate if the optimum fails at most half as often as greedy. Optima are the result of annealing here, not proven.
+candidate if the optimum fails at most half as often as greedy. A family must be able to make its instances: where
+fewer than one in three can be placed by all methods, what is left is no sample of it. Optima are the result of
+annealing here, not proven.
 """
 
 import itertools
@@ -19,15 +21,17 @@ from metromq.planning.anneal import anneal
 from metromq.planning.arrays import Arrays, Ints, compile_arrays
 from metromq.planning.timing import Deadline
 
-TAU = (5.0, 20.0, 80.0, 150.0)
-DSD = (20.0, 80.0)
-DST = (60.0, 200.0, 300.0)
-PRICES = (1.0, 10.0, 100.0, 1000.0)  # times the printed one
+# Up to such traffic most instances fit into the printed capacities at utilisation 50 %; ten times as much does not.
+TAU = (20.0, 50.0, 80.0, 100.0)
+DSD = (15.0, 55.0)
+DST = (160.0, 200.0)
+PRICES = (1.0, 100.0, 300.0, 1000.0)  # times the printed one
 SERVICES = (6, 10)  # in Fig. 21
 READINGS = tuple(itertools.product((False, True), repeat=2))  # greedy by kind, random shuffled
 INSTANCES = 8  # for each saving; FAILURES times as many for failures
 FAILURES = 8
 SWEEPS = 30
+MOST_DRAWS = 3  # for one instance that every method can place: a family of which most are left out is none
 SHOWN = 8
 
 # What is printed: (name, published, whether less is as good).
@@ -87,6 +91,7 @@ def run_sweep(name: str, options: RunOptions) -> Report:
         f"{len(fits)} families: tau {_listed(TAU)}, dsd {_listed(DSD)}, dst {_listed(DST)} Mbps; {_listed(PRICES)} "
         "times the printed price; greedy over all or by kind; random in listed or shuffled order; "
         f"{_listed(SERVICES)} services in Fig. 21",
+        "families of which fewer than one instance in three can be placed by all methods are left out",
         "the best of so many looks better than it is: the figures draw other instances",
         "measure: the mean distance from the six printed numbers in percentage points; names are tau/dsd/dst, price, "
         "greedy's order, random's order, services in Fig. 21",
@@ -136,11 +141,11 @@ def search(options: RunOptions) -> Iterator[Fit]:
 
 
 def _savings(family: Family, count: int, options: RunOptions) -> dict[str, Sample]:
-    """PCRR at utilisation 50 % and at WR 80 %; nothing when no instance could be placed by all methods."""
+    """PCRR at utilisation 50 % and at WR 80 %; nothing when too few instances could be placed by all methods."""
     found: dict[str, Sample] = {}
     for figure, point in (("19", replace(family, utilisation=0.5)), ("22", replace(family, workload_ratio=0.8))):
-        outcomes, _ = outcomes_of(point, count, options, "sweep", figure, solve=_annealed)
-        if not outcomes:
+        outcomes, _ = outcomes_of(point, count, options, "sweep", figure, solve=_annealed, most_draws=MOST_DRAWS)
+        if len(outcomes) < count:
             return {}
         for method, sample in saved(outcomes).items():
             found[f"Fig. {figure} {'optimum' if method == 'optimal' else method}"] = sample
