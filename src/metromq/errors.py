@@ -73,6 +73,10 @@ class OffsetsGone(JournalError):
         self.unused = unused
 
 
+class TelemetryDamaged(MetroError):
+    """A window of telemetry that a broker left for its recorder cannot be read; the message names the file."""
+
+
 class MqttError(MetroError):
     """What our client could not do; `reason_code` is the server's (None where no packet gave one)."""
 

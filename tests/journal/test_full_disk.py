@@ -145,7 +145,7 @@ def test_no_room_for_a_new_segment_lets_the_old_one_grow(tmp_path: Path, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", refuse)
+        patch.setattr(os, "replace", refuse)
         for _ in range(5):
             journal.append_message(b"x" * 80)
             journal.flush()

@@ -115,6 +115,26 @@ def test_telemetry_is_shipped_and_leaves_the_spool(tmp_path: Path, landing: Land
     assert (landed["subject"], landed["name"], landed["publications"], landed["site"]) == ("topic", "a", 1, "north")
 
 
+def test_a_window_that_cannot_be_read_is_named_and_does_not_stop_the_rest(tmp_path: Path, landing: Landing) -> None:
+    row = TelemetryRow("topic", "a", publications=1, publishers=1)
+    broken = spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 0, 10.0, 1, (row,)))
+    broken.write_bytes(b"")  # a machine that lost power
+    spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 10_000_000, 10.0, 2, (row,)))
+    recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path / "data")
+    told: list[str] = []
+    stop = threading.Event()
+    stop.set()
+    recorder.run(stop, tell=told.append)
+    (sentence,) = told
+    assert sentence.startswith(f"{broken} cannot be read: ")
+    assert sentence.endswith("; it was set aside")
+    assert [(file.kind, file.first) for file in landing.files()] == [("telemetry", 10_000_000)]
+    assert spooled(tmp_path / "data") == []
+    assert (broken.parent / "unreadable" / broken.name).exists()
+    recorder.run(stop, tell=told.append)
+    assert len(told) == 1
+
+
 def test_it_follows_and_ships_the_rest_at_a_stop(tmp_path: Path, landing: Landing) -> None:
     journal = journal_of(tmp_path / "journal", 7)
     stop = threading.Event()

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from metromq.broker import logs
@@ -84,10 +85,17 @@ class Recording:
         self._name = hub.name
         self._telemetry = Telemetry(hub, site, window_s, host)
         self._process: asyncio.subprocess.Process | None = None
+        self._writer = ThreadPoolExecutor(1, "telemetry")  # the disk's pace is not the event loop's
 
     def tick(self, force: bool = False) -> None:
         for window in self._telemetry.take(force):
+            self._writer.submit(self._write, window)
+
+    def _write(self, window: TelemetryWindow) -> None:
+        try:
             spool_window(self._data_dir, window)
+        except OSError as error:
+            logs.error(f"a window of telemetry is lost: {error}", start_us=window.start_us, broker=self._name)
 
     async def run(self) -> None:
         """Restarts the recorder when it dies; it resumes from its own durable position."""
@@ -108,6 +116,7 @@ class Recording:
     async def stop(self) -> None:
         """After the journal is closed: the recorder ships the rest and ends."""
         self.tick(force=True)
+        await asyncio.to_thread(self._writer.shutdown)
         process = self._process
         if process is not None and process.returncode is None:
             process.terminate()

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import tempfile
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from metromq.broker.auth import passwords, scram
 from metromq.client.scram import LEAST_ITERATIONS, ScramError, saslprep
 from metromq.errors import UsageError
+from metromq.files import replacing
 
 EPILOG = """\b
 Examples:
@@ -123,21 +123,13 @@ def read_lines(file: Path) -> list[str]:
 def write_lines(file: Path, lines: list[str]) -> None:
     """Replaces the file in one step, so that a broker never reads half of it, and only for its owner's eyes."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write("".join(f"{line}\n" for line in lines))
-                if file.exists():
-                    before = file.stat()
-                    os.fchmod(out.fileno(), before.st_mode & 0o777)
-                    if os.geteuid() == 0:
-                        os.fchown(out.fileno(), before.st_uid, before.st_gid)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(name, file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(file, mode=0o600) as out:
+            out.write("".join(f"{line}\n" for line in lines).encode())
+            if file.exists():
+                before = file.stat()
+                os.fchmod(out.fileno(), before.st_mode & 0o777)
+                if os.geteuid() == 0:
+                    os.fchown(out.fileno(), before.st_uid, before.st_gid)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
 

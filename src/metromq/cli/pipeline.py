@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
             stop.set()
         recorder = Recorder(broker, data / "journal", Landing(f"{lake.rstrip('/')}/landing"), spool=data, start=start)
         try:
-            recorder.run(stop, every, parent)
+            recorder.run(stop, every, parent, partial(click.echo, err=True))
         finally:
             recorder.close()
 

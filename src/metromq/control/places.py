@@ -20,6 +20,7 @@ from typing import Any
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import PREFIX, PRESETS, BrokerSpec, City, load_city, load_preset, split_address
 from metromq.federation.city_text import city_text
+from metromq.files import replace_file
 
 DEFAULT_DATA = Path("metromq-data")
 CITY_FILE = "city.toml"
@@ -143,13 +144,13 @@ def is_free(host: str, port: int) -> bool:
 def keep_city(data: Path, city: City) -> Path:
     """Writes the city with its ports, so that other commands find them; it may hold the secret, so only we may read."""
     data.mkdir(parents=True, exist_ok=True)
-    _write(data / CITY_FILE, city_text(city), 0o600)
+    replace_file(data / CITY_FILE, city_text(city), mode=0o600)
     return data / CITY_FILE
 
 
 def keep_place(directory: Path, place: Place) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", 0o644)
+    replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
 
 
 def forget_place(directory: Path, pid: int) -> None:
@@ -195,11 +196,3 @@ def only_one(data: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Whole or not at all, whoever reads meanwhile."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)

@@ -7,9 +7,11 @@ checksum, and the segment's salt and size, are right. Records that are read thro
 import os
 import struct
 from array import array
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from metromq.files import replace_file
 from metromq.journal.segment import Segment
 
 _HEAD: Final = struct.Struct("<8sIQQqI")
@@ -30,9 +32,7 @@ def save_index(segment: Segment) -> None:
     data = head + marks
     path = index_path(segment)
     try:
-        with open(path + ".tmp", "wb") as file:
-            file.write(data + _U32.pack(crc32(data)))
-        os.rename(path + ".tmp", path)
+        replace_file(Path(path), data + _U32.pack(crc32(data)), durable=False)
     except OSError:
         pass
 

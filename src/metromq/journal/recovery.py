@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import final
 
 from metromq.errors import JournalDamaged, JournalError
+from metromq.files import UNFINISHED, replace_file, replacing, sync_directory
 from metromq.journal.codec import (
     GAP_BYTES,
     HEAD_BYTES,
@@ -18,7 +19,7 @@ from metromq.journal.codec import (
 )
 from metromq.journal.index import remove_index
 from metromq.journal.segment import Segment, list_segments, open_segment, segment_name
-from metromq.journal.snapshot import Position, list_snapshots, read_snapshot, sync_directory
+from metromq.journal.snapshot import Position, list_snapshots, read_snapshot
 
 
 @final
@@ -46,7 +47,7 @@ class Recovered:
 
 def recover(directory: Path, accept_damage: bool) -> Recovered:
     found = Recovered()
-    for leftover in directory.glob("*.tmp"):
+    for leftover in directory.glob(f"*{UNFINISHED}"):
         leftover.unlink()
     _load_snapshot(directory, found)
     names = list_segments(directory)
@@ -68,19 +69,13 @@ def recover(directory: Path, accept_damage: bool) -> Recovered:
 
 
 def create_segment(directory: Path, number: int, base: int, gap_to: int = -1) -> Segment:
-    """Under a temporary name first, so that a segment never exists without its header."""
+    """It appears with its header, never without."""
     salt = secrets.randbits(32)
     data = encode_header(number, base, salt)
     if gap_to >= 0:
         data += encode_gap(gap_to, salt)
     path = directory / segment_name(number, base)
-    temporary = directory / (path.name + ".tmp")
-    try:
-        temporary.write_bytes(data)
-        os.rename(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, data, durable=False)  # nothing in it counts before its records are synced
     segment = Segment(str(path), number, base, salt)
     segment.size = len(data)
     segment.walked = len(data)
@@ -170,7 +165,7 @@ def _load_segment(
         resume = following[1] if following else base + size // HEAD_BYTES + 1
         error = JournalDamaged(error.segment, 0, f"{error.problem}; offsets {base} to {resume - 1} are lost")
         _report(error, found, accept)
-        _set_aside(directory / name)
+        _copy_aside(directory / name)
         segment = create_segment(directory, number, base, resume)
         sync_directory(directory)
         return segment
@@ -264,30 +259,25 @@ def _close_gap(segment: Segment, resume: int) -> None:
     if segment.resume >= 0:
         segment.size -= GAP_BYTES
     path = Path(segment.path)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(path, "rb") as source, open(temporary, "wb") as target:
+    with open(path, "rb") as source, replacing(path) as target:
         shutil.copyfileobj(source, target)
         target.truncate(segment.size)
         target.seek(segment.size)
         target.write(encode_gap(resume, segment.salt))
-        target.flush()
-        os.fsync(target.fileno())
-    _set_aside(path)
-    os.rename(temporary, path)
-    sync_directory(path.parent)
+        _copy_aside(path)
     segment.close()
     segment.size += GAP_BYTES
     segment.walked = segment.size
     segment.resume = resume
 
 
-def _set_aside(path: Path) -> None:
+def _copy_aside(path: Path) -> None:
+    """A second name for a damaged file, whose first one is about to be taken."""
     for attempt in range(1, 1000):
         aside = path.with_name(f"{path.name}.damaged-{attempt}")
         try:
             os.link(path, aside)
         except FileExistsError:
             continue
-        path.unlink()
         return
     raise JournalError(f"{path} was damaged and set aside a thousand times; remove the old copies")

@@ -5,11 +5,10 @@ not written yet survives the end of the process but not the end of the system: w
 journal ends before that number, the offsets between may be known to peers and to readers, and are left out.
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
-from metromq.journal.snapshot import sync_directory
+from metromq.files import replace_file
 
 NAME: Final = "offsets"
 BLOCK: Final = 1 << 20  # offsets reserved at a time
@@ -36,13 +35,7 @@ def release(directory: Path, next_offset: int) -> None:
 
 
 def _write(directory: Path, offset: int) -> None:
-    temporary = directory / (NAME + ".tmp")
-    with open(temporary, "w") as file:
-        file.write(f"{boot()} {offset}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, directory / NAME)
-    sync_directory(directory)
+    replace_file(directory / NAME, f"{boot()} {offset}\n")
 
 
 def perhaps_given(directory: Path) -> int:

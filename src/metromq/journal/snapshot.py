@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, final
 from zlib import crc32
 
+from metromq.files import replacing
+
 KEPT: Final = 2  # the newest may turn out damaged; then the one before it still works
 
 _NAME: Final = re.compile(r"(\d{8})-(\d{20})\.snap")
@@ -49,27 +51,18 @@ def write_snapshot(directory: Path, position: Position, state: Iterable[bytes]) 
     The pieces are written as they are made, so that other threads get their turn between two.
     """
     name = snapshot_name(position)
-    temporary = directory / (name + ".tmp")
     crc = 0
     length = 0
-    try:
-        with open(temporary, "wb", buffering=0) as file:
-            file.write(bytes(_HEAD.size))
-            for piece in state:
-                crc = crc32(piece, crc)
-                length += len(piece)
-                written = file.write(piece)
-                while written < len(piece):
-                    written += file.write(piece[written:])
-            front = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, length, 0)
-            crc = crc32(front, crc)
-            os.pwrite(file.fileno(), front[: -_CRC.size] + _CRC.pack(crc), 0)
-            os.fsync(file.fileno())
-        os.rename(temporary, directory / name)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(directory)
+    with replacing(directory / name) as file:
+        file.write(bytes(_HEAD.size))
+        for piece in state:
+            crc = crc32(piece, crc)
+            length += len(piece)
+            file.write(piece)
+        front = _HEAD.pack(_MAGIC, _VERSION, position.number, position.byte, position.next_offset, length, 0)
+        crc = crc32(front, crc)
+        file.seek(0)
+        file.write(front[: -_CRC.size] + _CRC.pack(crc))
     found = list_snapshots(directory)
     for _, _, old in found[KEPT:]:
         (directory / old).unlink(missing_ok=True)
@@ -90,11 +83,3 @@ def read_snapshot(path: Path) -> tuple[Position, bytes] | None:
         return None
     position = Position(number, byte, next_offset)
     return (position, state) if snapshot_name(position) == path.name else None
-
-
-def sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from metromq.errors import UsageError
+from metromq.files import replace_file, replacing
 from metromq.pipeline.schemas import LANDING_VERSION, VERSION_KEY
 
 MESSAGES: Final = "messages"
@@ -86,18 +87,12 @@ class Landing:
         """Write `table` so that nobody ever sees half of it; putting the same file twice is harmless."""
         table = table.replace_schema_metadata({VERSION_KEY: str(LANDING_VERSION).encode()})
         target = f"{self._base}/{file.path}"
-        folder, name = target.rsplit("/", 1)
-        self._fs.create_dir(folder, recursive=True)
+        self._fs.create_dir(target.rsplit("/", 1)[0], recursive=True)
         if not self._local:
             pq.write_table(table, target, filesystem=self._fs, **_WRITE)
             return
-        temporary = f"{folder}/.{name}.{os.getpid()}.tmp"
-        with open(temporary, "wb") as out:
+        with replacing(Path(target)) as out:
             pq.write_table(table, out, **_WRITE)
-            out.flush()
-            os.fsync(out.fileno())
-        os.rename(temporary, target)
-        sync_directory(folder)
 
     def files(self) -> list[LandedFile]:
         """Every landed file, by kind, broker and first offset."""
@@ -161,17 +156,12 @@ class Landing:
         """The recorder's own position, replaced whole; the leading underscore hides it from Spark."""
         folder = f"{self._base}/{MESSAGES}/{broker}"
         self._fs.create_dir(folder, recursive=True)
-        temporary, target = f"{folder}/._position.tmp", f"{folder}/_position.json"
-        if not self._local:
-            with self._fs.open_output_stream(target) as out:
-                out.write(json.dumps(note).encode())
+        target, content = f"{folder}/_position.json", json.dumps(note).encode()
+        if self._local:
+            replace_file(Path(target), content)
             return
-        with open(temporary, "w") as file:
-            json.dump(note, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, target)
-        sync_directory(folder)
+        with self._fs.open_output_stream(target) as out:
+            out.write(content)
 
     def read_note(self, broker: str) -> dict[str, Any]:
         try:
@@ -190,15 +180,6 @@ class Landing:
 
 # Page checksums let the reader tell damaged pages from odd data; dictionaries and zstd level 1 keep the recorder cheap.
 _WRITE: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
-
-
-def sync_directory(path: str) -> None:
-    """Make renames in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _misnamed(metadata: Any, file: LandedFile) -> str | None:

@@ -7,7 +7,7 @@ process of its own, beside the broker, and never writes into the journal.
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from metromq.errors import OffsetsGone, UsageError
+from metromq.errors import OffsetsGone, TelemetryDamaged, UsageError
 from metromq.journal import JournalReader
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.journals import whereabouts
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
-from metromq.telemetry.spool import spooled, write_position
-from metromq.telemetry.windows import TelemetryWindow, decode_window
+from metromq.telemetry.spool import read_window, set_aside, spooled, write_position
+from metromq.telemetry.windows import TelemetryWindow
 
 ROLL_ROWS: Final = 100_000
 ROLL_BYTES: Final = 64 << 20
@@ -37,6 +37,7 @@ class Landed:
     windows: int
     full: bool  # a whole file's worth: there may be more at once
     lost: tuple[int, int] | None = None  # offsets that retention or damage took before they were recorded
+    unreadable: tuple[str, ...] = ()  # what was wrong with windows that were set aside
 
 
 class Recorder:
@@ -75,13 +76,22 @@ class Recorder:
         if bodies:
             self._land(records[0][0], bodies)
         full = len(bodies) >= self._roll_rows or sum(map(len, bodies)) >= ROLL_BYTES
-        return Landed(len(bodies), self._ship_telemetry(), full, lost)
+        windows, unreadable = self._ship_telemetry()
+        return Landed(len(bodies), windows, full, lost, unreadable)
 
-    def run(self, stop: threading.Event, seconds: float = ROLL_SECONDS, parent: int | None = None) -> None:
-        """Until `stop`, or until the process `parent` that started it is gone."""
+    def run(
+        self,
+        stop: threading.Event,
+        seconds: float = ROLL_SECONDS,
+        parent: int | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """Until `stop`, or until the process `parent` that started it is gone; `tell` hears what could not be read."""
         while True:
             last = stop.is_set() or (parent is not None and os.getppid() != parent)
             landed = self.step()
+            for problem in landed.unreadable:
+                tell(f"{problem}; it was set aside")
             if landed.full:
                 continue
             if last:
@@ -119,14 +129,21 @@ class Recorder:
         if self._spool is not None:
             write_position(self._spool, self.position)
 
-    def _ship_telemetry(self) -> int:
+    def _ship_telemetry(self) -> tuple[int, tuple[str, ...]]:
+        """How many windows landed, and why others could not: one bad file must not stop the ones behind it."""
         paths = spooled(self._spool) if self._spool is not None else []
+        unreadable: list[str] = []
         for path in paths:
-            window = decode_window(path.read_bytes())
+            try:
+                window = read_window(path)
+            except TelemetryDamaged as error:
+                set_aside(path, str(error))
+                unreadable.append(str(error))
+                continue
             file = LandedFile(TELEMETRY, self.broker, window.start_us, window.sequence)
             self._landing.put(file, window_table(window))
             path.unlink()
-        return len(paths)
+        return len(paths) - len(unreadable), tuple(unreadable)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What brokers count and how it reaches the recorder: windows of counts, and the spool in a broker's data directory."""
 
-from metromq.telemetry.spool import held_position, spool_window, spooled, write_position
+from metromq.telemetry.spool import held_position, read_window, set_aside, spool_window, spooled, write_position
 from metromq.telemetry.windows import (
     LINK,
     SERVICE_DEVICE,
@@ -22,6 +22,8 @@ __all__ = [
     "TelemetryWindow",
     "decode_window",
     "held_position",
+    "read_window",
+    "set_aside",
     "spool_window",
     "spooled",
     "write_position",

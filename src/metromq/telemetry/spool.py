@@ -1,23 +1,23 @@
 """What broker and recorder tell each other in the broker's data directory: telemetry windows, and what has landed."""
 
-import os
 from pathlib import Path
 from typing import Final
 
-from metromq.telemetry.windows import TelemetryWindow
+from metromq.errors import TelemetryDamaged
+from metromq.files import replace_file
+from metromq.telemetry.windows import TelemetryWindow, decode_window
 
 FOLDER: Final = "telemetry"
 POSITION: Final = "recorder.position"
+UNREADABLE: Final = "unreadable"
 
 
 def spool_window(data: Path, window: TelemetryWindow) -> Path:
-    """For the broker. A rename makes the file seen; a crash of the machine may cost the last windows, by design."""
+    """For the broker: durable when it returns. It waits for the disk, so call it from a thread."""
     folder = data / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{window.start_us:020d}-{window.sequence:020d}.json"
-    temporary = target.with_suffix(".tmp")
-    temporary.write_bytes(window.encode())
-    os.replace(temporary, target)
+    replace_file(target, window.encode())
     return target
 
 
@@ -26,12 +26,26 @@ def spooled(data: Path) -> list[Path]:
     return sorted((data / FOLDER).glob("*.json"))
 
 
+def read_window(path: Path) -> TelemetryWindow:
+    """Raises TelemetryDamaged, which says why."""
+    try:
+        return decode_window(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise TelemetryDamaged(f"{path} cannot be read: {error}") from error
+
+
+def set_aside(path: Path, reason: str) -> Path:
+    """Out of the way of the windows behind it, with the reason beside it; nothing is thrown away."""
+    folder = path.parent / UNREADABLE
+    folder.mkdir(exist_ok=True)
+    (folder / f"{path.name}.reason").write_text(f"{reason}\n")
+    return path.replace(folder / path.name)
+
+
 def write_position(data: Path, offset: int) -> None:
     """Called by the recorder: everything before `offset` has landed."""
-    temporary = data / f"{POSITION}.tmp"
     data.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(str(offset))
-    os.replace(temporary, data / POSITION)
+    replace_file(data / POSITION, str(offset))
 
 
 def held_position(data: Path, now_s: float, patience_s: float) -> int | None:

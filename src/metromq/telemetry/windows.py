@@ -49,6 +49,10 @@ class TelemetryWindow:
 
 
 def decode_window(data: bytes) -> TelemetryWindow:
+    """Raises ValueError for what no broker wrote."""
     fields = json.loads(data)
-    rows = tuple(TelemetryRow(**{**row, "delay_counts": tuple(row["delay_counts"])}) for row in fields.pop("rows"))
-    return TelemetryWindow(rows=rows, **fields)
+    try:
+        rows = tuple(TelemetryRow(**{**row, "delay_counts": tuple(row["delay_counts"])}) for row in fields.pop("rows"))
+        return TelemetryWindow(rows=rows, **fields)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"it is no window of telemetry: {error!r}") from error
