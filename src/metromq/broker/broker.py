@@ -26,6 +26,7 @@ from metromq.errors import ConfigError
 from metromq.federation.city import City
 from metromq.federation.host import Host
 from metromq.federation.links.link_access import LinkAccess
+from metromq.journal.identity import new_id
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.settings import Settings
@@ -141,8 +142,8 @@ class Broker:
 
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
-        data_dir = config.data_dir if self._keeper is not None else None
-        self.member = CityMember(city, config.name, self.turns, data_dir)
+        journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
+        self.member = CityMember(city, config.name, self.turns, journal_id)
         host = self.member.host
         self.hub.federate(host)
         certified = city.links.certified

@@ -1,11 +1,9 @@
 """The live broker as a member of its city: gives the host its journal's name, its transport and its ticks."""
 
 import asyncio
-import os
 import secrets
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 
 from metromq.broker import logs
 from metromq.broker.peers.tcp import Address, TcpDialler
@@ -18,10 +16,10 @@ from metromq.federation.links.mqtt_transport import Credentials, MqttTransport
 
 
 class CityMember:
-    def __init__(self, city: City, name: str, turns: Turns, data_dir: Path | None) -> None:
+    def __init__(self, city: City, name: str, turns: Turns, journal_id: str) -> None:
         self._city = city
         self._turns = turns
-        self.journal_id = _journal_id(data_dir)
+        self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
         self._ticking: asyncio.Task[None] | None = None
         self.host = Host(city, name, turns.hub, _report)
@@ -61,22 +59,6 @@ def _report(level: str, event: str, **details: object) -> None:
 
 def nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
-
-
-def _journal_id(data_dir: Path | None) -> str:
-    """Names this broker's journal, so that peers notice when it starts anew."""
-    if data_dir is None:
-        return secrets.token_hex(7)
-    path = data_dir / "journal-id"
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        fresh = secrets.token_hex(7)
-        temporary = path.with_suffix(".new")
-        temporary.write_text(fresh)
-        os.replace(temporary, path)
-        return fresh
 
 
 def link_secret(city: City) -> bytes | None:
