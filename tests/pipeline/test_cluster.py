@@ -7,6 +7,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.spark import find_java
@@ -71,7 +72,8 @@ def test_the_same_job_on_a_cluster(tmp_path: Path, programs: list[Program]) -> N
     job = Program([*COMMAND, "pipeline", "run", *arguments], tmp_path / "job.log")
     programs.append(job)
     assert job.wait() == 0, job.text()
-    assert {broker: list(ranges) for broker, ranges in lake.coverage().items()} == {"b1": [(0, 199)], "b2": [(0, 199)]}
+    covered = {key: list(ranges) for key, ranges in lake.coverage().items()}
+    assert covered == {JournalKey("b1"): [(0, 199)], JournalKey("b2"): [(0, 199)]}
     assert landing.files() == []
     for worker in workers:
         assert "Asked to launch executor" in worker.text()

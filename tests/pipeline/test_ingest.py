@@ -17,6 +17,7 @@ from metromq.errors import MetroError, UsageError
 from metromq.pipeline import jobs
 from metromq.pipeline.ingest import Taken, fresh_slices
 from metromq.pipeline.jobs import RunOptions, lake_lock, run
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
@@ -39,7 +40,7 @@ def take_all(spark: SparkSession, lake: Lake, landing: Landing) -> list[Taken]:
 
 
 def offsets(lake: Lake) -> dict[str, list[int]]:
-    table = lake.open("messages").to_pyarrow_table(columns=["broker", "offset"])
+    table = lake.arrow("messages", columns=("broker", "offset"))
     found: dict[str, list[int]] = {}
     for row in table.to_pylist():
         found.setdefault(row["broker"], []).append(row["offset"])
@@ -103,7 +104,7 @@ def test_twice_overlapping_and_late(spark: SparkSession, lake: Lake, landing: La
     taken = take_all(spark, lake, landing)
     assert (sum(item.messages for item in taken), sum(item.repeated_files for item in taken)) == (100 + 70, 1)
     assert offsets(lake) == {"b1": list(range(220)), "b2": list(range(10))}
-    assert lake.coverage() == {"b1": Ranges([(0, 219)]), "b2": Ranges([(0, 9)])}
+    assert lake.coverage() == {JournalKey("b1"): Ranges([(0, 219)]), JournalKey("b2"): Ranges([(0, 9)])}
 
 
 def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landing: Landing) -> None:
@@ -121,7 +122,9 @@ def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landin
 def test_an_older_recorder(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     file = land(landing, "b1", 0, 20)
     path = landing.where(file)
-    old = pq.read_table(path).drop_columns(["kind", "origin", "origin_offset", "properties", "expires_at"])
+    old = pq.read_table(path).drop_columns(
+        ["kind", "origin", "origin_offset", "properties", "expires_at", "journal", "arrived"]
+    )
     pq.write_table(old.replace_schema_metadata({b"metromq.landing": b"1"}), path)
     take_all(spark, lake, landing)
     rows = lake.arrow("messages").to_pylist()
@@ -249,8 +252,8 @@ def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
 
 
 FILES = st.lists(
-    st.tuples(st.sampled_from(["b1", "b2"]), st.integers(0, 30), st.integers(0, 10)).map(
-        lambda item: LandedFile(MESSAGES, item[0], item[1], item[1] + item[2])
+    st.tuples(st.sampled_from(["b1", "b2"]), st.integers(0, 30), st.integers(0, 10), st.sampled_from(["", "a"])).map(
+        lambda item: LandedFile(MESSAGES, item[0], item[1], item[1] + item[2], item[3])
     ),
     max_size=10,
 )
@@ -259,14 +262,14 @@ FILES = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(FILES, FILES)
 def test_slices_hold_every_new_offset_once(before: list[LandedFile], files: list[LandedFile]) -> None:
-    covered: dict[str, Ranges] = {}
-    held: set[tuple[str, int]] = set()
+    covered: dict[JournalKey, Ranges] = {}
+    held: set[tuple[JournalKey, int]] = set()
     for file in before:
-        covered.setdefault(file.broker, Ranges()).add(file.first, file.last)
-        held |= {(file.broker, offset) for offset in range(file.first, file.last + 1)}
+        covered.setdefault(file.key, Ranges()).add(file.first, file.last)
+        held |= {(file.key, offset) for offset in range(file.first, file.last + 1)}
     slices = fresh_slices(files, covered)
-    got = [(s.file.broker, offset) for s in slices for first, last in s.ranges for offset in range(first, last + 1)]
-    wanted = {(file.broker, offset) for file in files for offset in range(file.first, file.last + 1)} - held
+    got = [(s.file.key, offset) for s in slices for first, last in s.ranges for offset in range(first, last + 1)]
+    wanted = {(file.key, offset) for file in files for offset in range(file.first, file.last + 1)} - held
     assert len(got) == len(set(got)) == sum(s.rows for s in slices)
     assert set(got) == wanted
 
@@ -274,7 +277,7 @@ def test_slices_hold_every_new_offset_once(before: list[LandedFile], files: list
 @settings(deadline=None, max_examples=100)
 @given(FILES, st.integers(1, 40), st.integers(1, 8))
 def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: int) -> None:
-    waiting = sorted(set(files), key=lambda file: (file.kind, file.broker, file.first, file.last))
+    waiting = sorted(set(files), key=lambda file: (file.broker, file.journal, file.first, file.last))
     chosen = choose(waiting, max_rows, max_files)
     assert len(chosen) <= max_files
     assert sum(file.rows for file in chosen[:-1]) < max_rows

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from metromq.errors import UsageError
 from metromq.pipeline import maintain
 from metromq.pipeline.ingest import Ingest
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error
@@ -32,7 +33,7 @@ def test_check_names_every_hole(spark: SparkSession, lake: Lake, landing: Landin
     take(spark, lake, landing)
     land(landing, "b1", 50, 10)
     landing.set_aside(land(landing, "b1", 20, 4), "bent")
-    landing.write_note("b1", {"position": 60, "first": 5, "lost": [[24, 26]]})
+    landing.write_note(JournalKey("b1"), {"position": 60, "first": 5, "lost": [[24, 26]]})
     first, second = check(lake, landing)
     assert (first.broker, first.rows, first.first, first.last, first.repeated) == ("b1", 30, 10, 49, 0)
     assert first.gaps == (
@@ -71,7 +72,9 @@ def test_compact_and_readers(spark: SparkSession, lake: Lake, landing: Landing) 
     assert ("messages", 4, 1) in before
     assert snapshot.count() == 40  # a reader that began before still finds its files
     assert [(item.rows, item.whole) for item in check(lake, landing)] == [(40, True)]
-    assert {broker: list(ranges) for broker, ranges in Lake(lake.root).coverage().items()} == {"b1": [(0, 39)]}
+    assert {broker: list(ranges) for broker, ranges in Lake(lake.root).coverage().items()} == {
+        JournalKey("b1"): [(0, 39)]
+    }
     land(landing, "b1", 35, 10)
     take(spark, lake, landing)
     path = str(lake.path("messages"))

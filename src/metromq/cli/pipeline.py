@@ -280,13 +280,13 @@ def check_command(
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
-    journals = None if offsets_only else noted_journals(area) | named_journals(data)
+    journals = None if offsets_only else noted_journals(area) | named_journals(area, data)
     found = check(store, area, journals)
     if as_json:
         click.echo(json.dumps([asdict(item) | {"whole": item.whole} for item in found]))
     else:
         columns = ["broker", "rows", "first", "last", "repeated", "expired", "compared", "wrong", "gaps"]
-        show(columns, [_check_row(item) for item in found])
+        show(*_with_journals(columns, [_check_row(item) for item in found], [item.journal for item in found]))
         for item in found:
             if item.content is not None:
                 say_content(item.broker, item.content, lake, data)
@@ -297,10 +297,22 @@ def check_command(
 def _check_row(item: "BrokerCheck") -> list[Any]:
     content = item.content
     judged = ["", ""] if content is None else [content.compared, count_of(content.wrong + content.foreign)]
-    return [item.broker, item.rows, item.first, item.last, item.repeated, item.expired, *judged, _gaps(item.gaps)]
+    counts = [item.rows, item.first, item.last, item.repeated, item.expired]
+    return [item.broker, *counts, *judged, _gaps(item.gaps)]
 
 
-@command.command("repair")
+def _with_journals(columns: list[str], rows: list[list[Any]], journals: list[str]) -> tuple[list[str], list[list[Any]]]:
+    """The journal beside the broker, where a broker has had several: its data directory was replaced."""
+    if len({row[0] for row in rows}) == len(rows):
+        return columns, rows
+    pairs = zip(rows, journals, strict=True)
+    return [columns[0], "journal", *columns[1:]], [[row[0], journal, *row[1:]] for row, journal in pairs]
+
+
+@command.command(
+    "repair",
+    epilog=examples("repair --lake lake", "repair --lake lake --data b1=/mnt/b1    with a journal from elsewhere"),
+)
 @lake_option
 @click.option("--landing", help="Landing area, when it is not in the lake.")
 @data_option
@@ -329,7 +341,8 @@ def repair_command(
     from metromq.pipeline.maintain import lake_or_usage_error
 
     store = lake_or_usage_error(lake)
-    journals = noted_journals(Landing(landing or store.landing)) | named_journals(data)
+    area = Landing(landing or store.landing)
+    journals = noted_journals(area) | named_journals(area, data)
     if not journals:
         raise UsageError("no journal is at hand: name the brokers' data directories with --data DIR")
     with spark_session(master, memory, conf) as spark:
@@ -338,7 +351,8 @@ def repair_command(
         click.echo(json.dumps([asdict(item) for item in done]))
     else:
         columns = ["broker", "written again", "still wrong", "not in the journal"]
-        show(columns, [[item.broker, item.rows, count_of(item.left.wrong), count_of(item.left.gone)] for item in done])
+        rows = [[item.broker, item.rows, count_of(item.left.wrong), count_of(item.left.gone)] for item in done]
+        show(*_with_journals(columns, rows, [item.journal for item in done]))
         for item in done:
             say_content(item.broker, item.left, lake, data)
     if not all(item.left.right for item in done):

@@ -13,6 +13,7 @@ def to_messages(landed: DataFrame) -> DataFrame:
     """Columns that an older recorder did not know yet are null and get their meaning here."""
     named = (
         landed.withColumn("kind", F.coalesce("kind", F.lit("publish")))
+        .withColumn("journal", F.coalesce("journal", F.lit("")))
         .withColumn("origin", F.nullif("origin", F.lit("")))
         .withColumn("origin_offset", F.nullif("origin_offset", F.lit(-1).cast("bigint")))
         .withColumn("area", F.nullif(F.regexp_extract("topic", AREA, 1), F.lit("")))

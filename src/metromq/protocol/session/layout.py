@@ -2,6 +2,7 @@
 
 A record is its PARTS in a row, all numbers little-endian. The lengths of topic, publisher and properties, and the
 number of targets, are in the head; each target, and the origin, says its own length; the payload is the rest.
+What a flag of the head announces is there only if the flag is set.
 
 A target is TARGET, then as many IDENTIFIER as it says, then, if its flags have NOTE, a NOTE_LENGTH and so many bytes.
 """
@@ -11,7 +12,7 @@ from typing import Final
 
 Fields = tuple[tuple[str, str], ...]  # names, and codes that `struct` and numpy both know
 
-PARTS: Final = ("head", "topic", "publisher", "properties", "targets", "origin_head", "origin", "payload")
+PARTS: Final = ("head", "topic", "publisher", "properties", "targets", "origin_head", "origin", "arrived", "payload")
 
 HEAD: Final[Fields] = (
     ("time_us", "Q"),
@@ -29,6 +30,7 @@ RETAIN: Final = 0b100
 KIND_SHIFT: Final = 3
 KIND: Final = 0b11  # after the shift
 ORIGIN: Final = 0b10_0000  # origin_head and origin are there
+ARRIVED: Final = 0b1000_0000  # arrived is there: when a copy from a peer came to this broker, by this broker's clock
 
 TARGET: Final[Fields] = (
     ("session", "I"),
@@ -40,6 +42,7 @@ IDENTIFIER: Final[Fields] = (("identifier", "I"),)
 NOTE_LENGTH: Final[Fields] = (("bytes", "I"),)
 
 ORIGIN_HEAD: Final[Fields] = (("offset", "q"), ("name", "B"))  # the name's length in bytes
+ARRIVAL: Final[Fields] = (("time_us", "Q"),)
 
 
 def struct_of(fields: Fields) -> struct.Struct:

@@ -167,6 +167,8 @@ class Publishing(Commitment):
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
         `self.position` to be committed. Without `with_plain` only share groups and peers get it: others have it."""
         route = self.routes.find(message.topic.encode())
+        if message.kind == KIND_LINK:
+            message.arrived_us = self.wall_us
         if message.retain:
             self.store_retained(message)
         if self.census is not None and message.kind != KIND_LINK:

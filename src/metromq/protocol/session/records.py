@@ -9,7 +9,7 @@ from typing import Final, final
 
 from metromq.errors import JournalError
 from metromq.protocol.session import layout
-from metromq.protocol.session.layout import KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN
+from metromq.protocol.session.layout import ARRIVED, KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN
 from metromq.protocol.session.message import Message
 
 MESSAGE: Final = 1  # the only kind that the journal numbers
@@ -35,6 +35,7 @@ _TARGET: Final = layout.struct_of(layout.TARGET)
 _IDENTIFIER: Final = layout.struct_of(layout.IDENTIFIER)
 _NOTE_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = layout.struct_of(layout.ORIGIN_HEAD)
+_ARRIVAL: Final = layout.struct_of(layout.ARRIVAL)
 
 
 @final
@@ -67,6 +68,8 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
         flags |= RETAIN
     if message.origin:
         flags |= ORIGIN
+    if message.arrived_us:
+        flags |= ARRIVED
     parts = [
         _HEAD.pack(
             message.time_us,
@@ -96,6 +99,8 @@ def encode_message(message: Message, targets: list[Target], publisher_session: i
         origin = message.origin.encode()
         parts.append(_ORIGIN_HEAD.pack(message.origin_offset, len(origin)))
         parts.append(origin)
+    if message.arrived_us:
+        parts.append(_ARRIVAL.pack(message.arrived_us))
     parts.append(message.payload)
     return b"".join(parts)
 
@@ -139,6 +144,10 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         position += _ORIGIN_HEAD.size
         origin = body[position : position + n_origin].decode()
         position += n_origin
+    arrived_us = 0
+    if flags & ARRIVED:
+        arrived_us = _ARRIVAL.unpack_from(body, position)[0]
+        position += _ARRIVAL.size
     message = Message(
         topic,
         body[position:],
@@ -152,5 +161,6 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         origin,
         origin_offset,
     )
+    message.arrived_us = arrived_us
     message.offset = offset
     return MessageRecord(message, targets, session, packet_id)
