@@ -131,7 +131,7 @@ class Broker:
                 self.hub,
                 config.data_dir,
                 config.recorder.lake,
-                config.recorder.site or config.name,
+                config.recorder.site or self._site(),
                 config.recorder.window_s,
                 self.host,
             )
@@ -139,6 +139,10 @@ class Broker:
         self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
+
+    def _site(self) -> str:
+        """Where the city's file says that this broker stands; a broker at no site is one of its own."""
+        return (self._city.broker(self.config.name).site if self._city is not None else "") or self.config.name
 
     def _join_city(self, city: City) -> FileAccess:
         config = self.config

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _RETRIES: Final = 5
 
+EXPIRED: Final = "metromq-expired"  # an application whose number is the first day (its ordinal) that was kept
+
 # A commit a second makes many log entries: a checkpoint every 50 keeps opening fast, a week of history is enough.
 _CONFIGURATION: Final = {
     "delta.checkpointInterval": "50",
@@ -61,6 +63,7 @@ class Lake:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
         self._tables: dict[str, DeltaTable] = {}
+        self._windows: dict[str, float] = {}  # longest windows of files whose statistics do not tell
         self._offsets: dict[str, dict[str, Ranges]] = {}  # of files whose statistics do not tell
 
     def path(self, name: str) -> Path:
@@ -184,6 +187,20 @@ class Lake:
         for row in self.arrow("expired").to_pylist() if self.exists("expired") else []:
             _add(found, JournalKey(row["broker"], row["journal"] or ""), [(row["first"], row["last"])])
         return found
+
+    def kept_from(self) -> date:
+        """The first day whose raw rows are all here; of earlier ones `expire` took some or all."""
+        ordinals = [self.done(name, EXPIRED) for name in ("messages", "telemetry") if self.exists(name)]
+        return date.fromordinal(max([1, *ordinals]))
+
+    def longest_window(self, file: TableFile) -> float:
+        """Of a file of `telemetry`, in seconds: by its statistics, or by its footer where those are older."""
+        known = file.high.get("window_seconds")
+        if known is None and file.path not in self._windows:
+            metadata = pq.read_metadata(self.path("telemetry") / file.path)
+            _, high, _ = _bounds(metadata, "window_seconds")
+            self._windows[file.path] = 3600.0 if high is None else float(high)
+        return float(known) if known is not None else self._windows[file.path]
 
     def _ranges_of(self, file: TableFile) -> dict[str, Ranges]:
         low, high = file.low["offset"], file.high["offset"]
@@ -326,20 +343,28 @@ def _addition(spec: TableSpec, table: Path, target: Path, metadata: Any) -> AddA
 
 
 def _statistics(spec: TableSpec, metadata: Any) -> str:
-    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for column in spec.stats:
-        index = names.index(column)
-        stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
-        known = [item for item in stats if item is not None and item.has_min_max]
-        if known:
-            low[column] = _as_json(min(item.min for item in known))
-            high[column] = _as_json(max(item.max for item in known))
-        if all(item is not None and item.has_null_count for item in stats):
-            nulls[column] = sum(item.null_count for item in stats)
+        smallest, largest, empty = _bounds(metadata, column)
+        if smallest is not None:
+            low[column], high[column] = _as_json(smallest), _as_json(largest)
+        if empty is not None:
+            nulls[column] = empty
     return json.dumps({"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _bounds(metadata: Any, column: str) -> tuple[Any, Any, int | None]:
+    """The smallest and the largest value of a column and how many are null, as far as a footer tells."""
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    index = names.index(column)
+    stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    known = [item for item in stats if item is not None and item.has_min_max]
+    nulls = sum(item.null_count for item in stats) if all(item and item.has_null_count for item in stats) else None
+    if not known:
+        return None, None, nulls
+    return min(item.min for item in known), max(item.max for item in known), nulls
 
 
 def _as_json(value: Any) -> Any:

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from metromq.errors import UsageError
 from metromq.pipeline.content import Content, judge
 from metromq.pipeline.keys import JournalKey
-from metromq.pipeline.lake import Lake, TableFile, offset_ranges, retried
+from metromq.pipeline.lake import EXPIRED, Lake, TableFile, offset_ranges, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -170,7 +170,7 @@ def _expire_table(lake: Lake, name: str, oldest: date, now: datetime) -> list[Ta
     if old and name == "messages":
         _write_down(lake, old, now)
     if old:
-        lake.commit(name, [], old)
+        lake.commit(name, [], old, {EXPIRED: oldest.toordinal()})
     return old
 
 

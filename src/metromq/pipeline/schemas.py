@@ -115,7 +115,7 @@ TABLES: Final[dict[str, TableSpec]] = {
             "what each broker counted, by (broker, window, sequence)",
             pa.schema([*LANDED_TELEMETRY, ("day", pa.date32())]),
             ("day",),
-            ("window_start",),
+            ("window_start", "window_seconds"),
         ),
         _table(
             "sites",
