@@ -2,7 +2,9 @@
 
 Three brokers as processes, two of them at one site, with recorders; paho clients at each. One broker stands still for
 a while, another gets a new data directory. Then `metromq pipeline run --once`, `check`, `what-if` and a Spark program
-over the journals. The observer is plain Python: it knows what clients published, subscribed to and received, where and when.
+over the journals.
+
+The observer is plain Python: it knows what clients published, subscribed to and received, where and when.
 """
 
 import json

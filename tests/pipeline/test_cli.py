@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from metromq.cli import pipeline
 from metromq.cli.main import group
 from metromq.errors import UsageError
+from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
@@ -77,6 +78,15 @@ def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
     found = metromq("check", "--lake", str(lake.root))
     assert found.exit_code == 1
     assert "10..19 rejected" in found.stdout
+
+
+def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "spark_session", never)
+    with lake_lock(Lake(tmp_path)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
+        metromq("run", "--once", "--lake", str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])

@@ -1,11 +1,14 @@
 """check, compact, expire and sql."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import polars
 import pytest
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import SparkSession
 
 from metromq.errors import UsageError
@@ -14,7 +17,7 @@ from metromq.pipeline.ingest import Ingest
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error
+from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error, remove_orphans
 from metromq.pipeline.refresh import refresh_traffic
 from tests.pipeline.data import DAY_US, T0_US, land, land_messages, plain_message
 
@@ -79,8 +82,9 @@ def test_compact_and_readers(spark: SparkSession, lake: Lake, landing: Landing) 
     take(spark, lake, landing)
     path = str(lake.path("messages"))
     assert polars.scan_delta(path).select(polars.col("offset").sum()).collect().item() == sum(range(45))
-    assert lake.open("messages").to_pandas()["offset"].nunique() == 45
-    rows = lake.open("messages").to_pyarrow_dataset()
+    assert polars.read_delta(path).to_pandas()["offset"].nunique() == 45
+    files = SubTreeFileSystem(path, LocalFileSystem())
+    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=files)
     assert duckdb.sql("SELECT count(*), max(topic) IS NOT NULL FROM rows").fetchall() == [(45, True)]
     assert rows.count_rows() == 45
 
@@ -106,14 +110,33 @@ def test_expire_writes_down_what_went(spark: SparkSession, lake: Lake, landing: 
     assert len(lake.arrow("traffic")) == 2
 
 
-def test_leftovers_of_killed_jobs_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.open("messages")
-    (lake.path("messages") / "_staging-x" / "day=2026-01-01").mkdir(parents=True)
+def test_leftovers_of_killed_jobs_go(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories of jobs, and files that were in their place but in no commit; not those of a job at work."""
+    land(landing, "b1", 0, 5)
+    take(spark, lake, landing)
+    (live,) = lake.files("messages")
+    table = lake.path("messages")
+    (table / "_staging-x" / "day=2026-01-01").mkdir(parents=True)
+    (lake.root / "_repair-x").mkdir()
+    orphan, at_work = (table / live.path).with_name("orphan.parquet"), (table / live.path).with_name("new.parquet")
+    for path in (orphan, at_work):
+        path.write_bytes((table / live.path).read_bytes())
+    for path in (table / live.path, orphan):
+        os.utime(path, (1, 1))
+    version = lake.open("messages").version()
+    assert remove_orphans(lake) == [str(orphan.relative_to(lake.root))]
+    assert (table / "_staging-x").exists()
     compact(lake)
-    assert (lake.path("messages") / "_staging-x").exists()
     monkeypatch.setattr(maintain, "STAGING_SECONDS", -1)
     compact(lake)
-    assert not (lake.path("messages") / "_staging-x").exists()
+    assert not (table / "_staging-x").exists()
+    assert not (lake.root / "_repair-x").exists()
+    assert not at_work.exists()
+    assert (table / live.path).exists()
+    assert [item.rows for item in check(lake, landing)] == [5]
+    assert lake.open("messages").version() >= version
 
 
 def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:

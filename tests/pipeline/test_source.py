@@ -20,6 +20,7 @@ from metromq.journal.identity import read_id
 from metromq.pipeline.publish import Sink
 from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice, share
 from metromq.protocol.session.records import decode_message
+from tests.certificates import make_certificates
 from tests.pipeline.data import bodies, fill, journal_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -154,6 +155,8 @@ def test_a_path_without_journals_is_named(tmp_path: Path) -> None:
 def test_sinks_are_checked() -> None:
     with pytest.raises(UsageError, match="qos must be 1 or 2"):
         Sink.from_options({"qos": "0"})
+    assert [Sink.from_options(given).tls for given in ({}, {"TLS": "True"}, {"cafile": "x"})] == [False, True, True]
+    assert Sink.from_options({"tls": "true"}).port == 8883
     sink = Sink.from_options({"host": "h", "port": "1", "maxInflight": "5"})
     assert (sink.host, sink.port, sink.max_inflight) == ("h", 1, 5)
     assert sink.check(("topic", "payload", "retain")) == ("topic", "payload", "retain")
@@ -165,8 +168,8 @@ def test_sinks_are_checked() -> None:
 class LiveBroker:
     """A broker on loopback, in a thread of its own."""
 
-    def __init__(self, data: Path) -> None:
-        listener = Listener(host="127.0.0.1", port=0)
+    def __init__(self, data: Path, listener: Listener | None = None) -> None:
+        listener = listener or Listener(host="127.0.0.1", port=0)
         self._config = Config(
             name="live", data_dir=data, listeners=(listener,), journal=JournalConfig(record_qos0=True)
         )
@@ -216,3 +219,15 @@ def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path
     found = journalled(tmp_path / "live")
     assert sorted(found[:60]) == sorted((f"spark/{n % 3}", str(n).encode(), 1) for n in range(60))
     assert sorted(found[60:]) == sorted((f"spark/{n % 3}", str(n).encode(), 2) for n in range(10))
+
+
+def test_rows_are_published_over_tls(spark: SparkSession, tmp_path: Path) -> None:
+    made = make_certificates(tmp_path / "certificates")
+    door = Listener("tls", "127.0.0.1", 0, cert_file=made.server.cert, key_file=made.server.key)
+    with LiveBroker(tmp_path / "live", door) as broker:
+        rows = spark.range(3).selectExpr("'secret' topic", "cast(id as string) payload")
+        target = {"host": "127.0.0.1", "port": str(broker.port)}
+        rows.write.format("metromq").options(**target, tls="true", cafile=str(made.ca)).mode("append").save()
+        with pytest.raises(Exception, match="certificate verify failed"):
+            rows.write.format("metromq").options(**target, tls="true").mode("append").save()
+    assert sorted(journalled(tmp_path / "live")) == [("secret", b"%d" % number, 1) for number in range(3)]

@@ -88,7 +88,9 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     with stop_on_signals() as stop, recorder_lock(data, stop):
         if once:
             stop.set()
-        recorder = Recorder(broker, data / "journal", Landing(f"{lake.rstrip('/')}/landing"), spool=data, start=start)
+        area = Landing(f"{lake.rstrip('/')}/landing")
+        area.remove_unfinished(broker)
+        recorder = Recorder(broker, data / "journal", area, spool=data, start=start)
         try:
             recorder.run(stop, every, parent, partial(click.echo, err=True))
         finally:
@@ -141,7 +143,7 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline.jobs import RunOptions, run
+    from metromq.pipeline.jobs import RunOptions, lake_lock, run
     from metromq.pipeline.lake import Lake
 
     options = RunOptions(
@@ -163,8 +165,9 @@ def run_command(
     def say(text: str) -> None:
         click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
 
-    with stop_on_signals() as stop, spark_session(master, memory, conf) as spark:
-        run(spark, Lake(lake), options, report, stop, say)
+    store = Lake(lake)
+    with stop_on_signals() as stop, lake_lock(store) as lock, spark_session(master, memory, conf) as spark:
+        run(spark, store, options, report, stop, say, lock)
     if not as_json:
         show(["loaded", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
 

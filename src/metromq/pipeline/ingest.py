@@ -12,13 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from metromq.errors import MetroError
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
+from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY
 from metromq.pipeline.transforms.messages import to_messages
 
+NAMED = 5  # files that an error names
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -65,11 +68,19 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[JournalKey, Ranges])
 class Ingest:
     """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`)."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, landing: Landing, report: Callable[[Taken], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        landing: Landing,
+        report: Callable[[Taken], None],
+        say: Say = lambda text: None,
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._landing = landing
         self._report = report
+        self._say = say
         self._covered = lake.coverage()
 
     def take(self, names: DataFrame, batch: int) -> None:
@@ -117,11 +128,14 @@ class Ingest:
         """Write what `frame` makes of the files; if the job fails, set the broken files aside and write the others."""
         while files:
             try:
-                return self._lake.write_files(frame(files), table), files
-            except (Py4JJavaError, PySparkException):
-                files, broken = self._inspect(files, deep=True)
-                if not broken:
-                    raise  # every page of every file can be read: the fault is not in the data
+                return patiently(lambda: self._lake.write_files(frame(files), table), self._say), files  # noqa: B023
+            except (Py4JJavaError, PySparkException) as error:
+                good, broken = self._inspect(files, deep=True)
+                if not broken:  # every page of every file can be read, and is what it should be
+                    names = ", ".join(file.path for file in files[:NAMED])
+                    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+                    raise MetroError(f"cannot load {names}{more}: {_reason(error)}") from error
+                files = good
                 rejected.extend(broken)
         return [], []
 
@@ -178,6 +192,12 @@ class Ingest:
         table = self._lake.arrow("telemetry", there, ("broker", "window_start", "sequence"))
         unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
         return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says what went wrong; the first of all says only which call it was."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line.lstrip(": ") for line in lines if "Exception" in line or "Error" in line), lines[0])
 
 
 def _microseconds(moment: datetime) -> int:

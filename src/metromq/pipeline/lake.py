@@ -146,6 +146,7 @@ class Lake:
         if not all(file.path in live for file in remove):
             raise LakeConflict(f"{self.path(name)} was changed by someone else in the meantime; try again")
         table = self.open(name) if not remove else self._tables[name]  # removals are judged by the version just seen
+        since = int(table.version())
         self._evolve(table, spec)
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]
@@ -153,7 +154,7 @@ class Lake:
         table.create_write_transaction(
             actions, "append", spec.schema, list(spec.partition_by), commit_properties=properties
         )
-        self._sync_log(name)
+        self._sync_log(name, since)
 
     def _evolve(self, table: DeltaTable, spec: TableSpec) -> None:
         """A table of an older version gets the columns that are new; its rows have null there."""
@@ -162,13 +163,14 @@ class Lake:
         if new:
             table.alter.add_columns(new)
 
-    def _sync_log(self, name: str) -> None:
+    def _sync_log(self, name: str, since: int) -> None:
         """delta-rs does not sync; what rows came from may go only when a power cut cannot undo the commit."""
         log = self.path(name) / "_delta_log"
-        try:
-            sync_file(log / f"{int(self._tables[name].version()):020d}.json")
-        except FileNotFoundError:
-            pass  # a checkpoint by someone else has cleaned it up already: then it is not the newest
+        for version in range(since, int(self.open(name).version()) + 1):
+            try:
+                sync_file(log / f"{version:020d}.json")
+            except FileNotFoundError:
+                pass  # old enough that a checkpoint stands for it
         sync_directory(log)
 
     def coverage(self) -> dict[JournalKey, Ranges]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from metromq.errors import UsageError
-from metromq.files import replace_file, replacing
+from metromq.files import UNFINISHED, replace_file, replacing
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, VERSION_KEY
 
@@ -105,6 +105,12 @@ class Landing:
             return
         with replacing(Path(target)) as out:
             pq.write_table(table, out, **_WRITE)
+
+    def remove_unfinished(self, broker: str) -> None:
+        """What a recorder of this broker left half-written when it was killed; for one that is alone."""
+        for kind in (MESSAGES, TELEMETRY) if self._local else ():
+            for path in Path(self._base, kind, broker).glob(f".*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
 
     def files(self) -> list[LandedFile]:
         """Every landed file, by kind, broker and first offset."""

@@ -3,10 +3,12 @@
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -192,9 +194,26 @@ def _write_down(lake: Lake, files: list[TableFile], now: datetime) -> None:
 def _clean(lake: Lake, name: str, keep_hours: int) -> None:
     """Remove files that no version within `keep_hours` names, and what killed jobs left behind."""
     lake.open(name).vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False)
-    for folder in lake.path(name).glob("_staging-*"):
-        if time.time() - folder.stat().st_mtime > STAGING_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+    remove_orphans(lake, [name])
+
+
+def remove_orphans(lake: Lake, names: Iterable[str] = TABLES) -> list[str]:
+    """What killed jobs left and no version of a table names: half-written files, and whole ones never committed.
+
+    Nobody knows whether another process is still at work on them, so they must be old first.
+    """
+    gone: list[Path] = []
+    left = [*lake.root.glob("_repair-*")]
+    for name in (name for name in names if lake.exists(name)):
+        hours = max(int(STAGING_SECONDS // 3600), 0)
+        table = lake.open(name)
+        old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+        gone += [lake.path(name) / unquote(path) for path in old]
+        left += lake.path(name).glob("_staging-*")
+    gone += [path for path in left if time.time() - path.stat().st_mtime > STAGING_SECONDS]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return [str(path.relative_to(lake.root)) for path in gone]
 
 
 def views(spark: "SparkSession", lake: Lake) -> list[str]:

@@ -42,7 +42,8 @@ _CHUNK_BYTES: Final = 32 << 20
 class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
     """Options for reading: path (a broker's data directory, or one that holds several), broker (its name, if not the
     directory's), startingOffsets (earliest or latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss.
-    Options for writing: host, port, username, password, qos (1), maxInflight. Columns: topic, payload, qos, retain.
+    Options for writing: host, port, username, password, tls, cafile, qos (1), maxInflight.
+    Columns: topic, payload, qos, retain.
     """
 
     @classmethod

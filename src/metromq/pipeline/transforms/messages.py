@@ -36,5 +36,6 @@ def _parsed(rows: DataFrame) -> DataFrame:
         .withColumn("_number", F.coalesce(F.try_variant_get("_json", "$.value", "variant"), F.col("_json")))
         .withColumn("payload_json", F.when(F.col("_json").isNotNull(), F.col("_text")))
         .withColumn("value", F.when(number, F.try_variant_get("_number", "$", "double")))
+        .withColumn("value", F.when(F.abs("value") < F.lit(float("inf")), F.col("value")))  # 1e400 is none
         .drop("_text", "_json", "_number")
     )
