@@ -169,7 +169,7 @@ class RecorderConfig:
 
     # None: nothing is recorded. A directory, or any path Spark can read.
     lake: str | None = None
-    # Names the place in statistics; empty: the broker's name.
+    # Names the place in statistics; empty: the site in the city's file, or the broker's name.
     site: str = ""
     # Counts per topic are closed in windows of this length.
     window_s: Annotated[float, Range(1, 3600)] = 10.0

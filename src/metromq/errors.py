@@ -107,3 +107,7 @@ class ConnectionLost(MqttError):
 
 class LakeConflict(MetroError):
     """Two programs changed the same rows of the lake at once; the later one must look again."""
+
+
+class RowsElsewhere(MetroError):
+    """Workers of a cluster wrote rows where this process does not see them."""

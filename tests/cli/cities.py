@@ -123,7 +123,7 @@ def city_process(directory: Path, *words: str) -> Iterator[CityProcess]:
     directory.mkdir(parents=True, exist_ok=True)
     output = directory / "output.txt"
     data = directory / "data"
-    data.mkdir()
+    data.mkdir(exist_ok=True)
     with output.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "metromq.cli.main", *words, "--data", str(data)],

@@ -1,16 +1,17 @@
-"""A user's own Spark program: the journals under a directory, read by the source `metromq`, as lines of JSON."""
+"""A user's own Spark program: the journals under a directory, read by the source `metromq`, as lines of JSON.
+
+Spark finds the source by itself, also where no virtual environment is activated.
+"""
 
 import json
 import sys
 
 from metromq.pipeline import spark as spark_start
-from metromq.pipeline.source import JournalSource
 
 
 def main(data: str, settings: list[str]) -> None:
     spark = spark_start.start("local[1]", settings=dict(setting.split("=", 1) for setting in settings))
     try:
-        spark.dataSource.register(JournalSource)
         for row in spark.read.format("metromq").load(data).collect():
             plain = row.asDict()
             for name in ("payload", "properties"):

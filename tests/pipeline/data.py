@@ -91,8 +91,11 @@ def window(broker: str, start_us: int, rows: Sequence[TelemetryRow], sequence: i
     return TelemetryWindow(broker, f"site-{broker}", start_us, 10.0, sequence, tuple(rows))
 
 
-def link_message(topic: str, time_us: int, origin: str, origin_offset: int) -> Message:
-    return Message(topic, b"1", qos=1, time_us=time_us, kind=KIND_LINK, origin=origin, origin_offset=origin_offset)
+def link_message(topic: str, time_us: int, origin: str, origin_offset: int, took_us: int = 250_000) -> Message:
+    """`time_us` is its origin's."""
+    made = Message(topic, b"1", qos=1, time_us=time_us, kind=KIND_LINK, origin=origin, origin_offset=origin_offset)
+    made.arrived_us = time_us + took_us
+    return made
 
 
 def plain_message(topic: str, time_us: int, publisher: str = "p", payload: bytes = b"1") -> Message:

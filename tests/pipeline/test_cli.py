@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from metromq.cli import pipeline
 from metromq.cli.main import group
 from metromq.errors import UsageError
+from metromq.pipeline.jobs import lake_lock
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.telemetry.spool import spool_window
@@ -72,10 +74,19 @@ def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
     ran = metromq("run", "--once", "--refresh", "0", "--json", "--lake", str(lake.root))
     assert json.loads(ran.stdout)["messages"] == 10
     assert "rejected messages/b1/b1-00000000000000000010" in ran.stderr
-    landing.write_note("b1", {"position": 20, "first": 0, "lost": []})
+    landing.write_note(JournalKey("b1"), {"position": 20, "first": 0, "lost": []})
     found = metromq("check", "--lake", str(lake.root))
     assert found.exit_code == 1
     assert "10..19 rejected" in found.stdout
+
+
+def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "spark_session", never)
+    with lake_lock(Lake(tmp_path)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
+        metromq("run", "--once", "--lake", str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
@@ -95,12 +106,12 @@ def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: 
     arguments = ["--data", str(data), "--lake", str(lake.root), "--broker", "b1", "--every", "3600"]
     recorder = Program([*COMMAND, "pipeline", "record", *arguments], tmp_path / "recorder.log")
     try:
-        landing = Landing(lake.landing)
-        until(lambda: landing.read_note("b1").get("position") == 5, "the first file")
+        landing, key = Landing(lake.landing), JournalKey("b1", journal.name)
+        until(lambda: landing.read_note(key).get("position") == 5, "the first file")
         journal.append_message(b"\0" * 33)
         journal.flush()
         assert recorder.stop() == 0
-        assert landing.read_note("b1")["position"] == 6
+        assert landing.read_note(key)["position"] == 6
     finally:
         recorder.clean_up()
         journal.close()

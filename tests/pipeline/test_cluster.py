@@ -1,12 +1,14 @@
 """The same job on a Spark cluster: a master and two workers of the pip package, on loopback."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.spark import find_java
@@ -25,12 +27,13 @@ def programs() -> Iterator[list[Program]]:
         program.clean_up()
 
 
-def cluster(folder: Path, programs: list[Program]) -> tuple[str, list[Program]]:
+def cluster(folder: Path, programs: list[Program], blind: Path | None = None) -> tuple[str, list[Program]]:
+    """`blind`: a directory in whose place the last worker sees an empty one of its own."""
     environment = {"JAVA_HOME": find_java(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
     environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}
 
-    def start(name: str, *arguments: str) -> Program:
-        program = Program([SPARK_CLASS, *arguments], folder / f"{name}.log", environment)
+    def start(name: str, *arguments: str, prefix: tuple[str, ...] = ()) -> Program:
+        program = Program([*prefix, SPARK_CLASS, *arguments], folder / f"{name}.log", environment)
         programs.append(program)
         return program
 
@@ -40,13 +43,42 @@ def cluster(folder: Path, programs: list[Program]) -> tuple[str, list[Program]]:
     found = re.search(r"Starting Spark master at (spark://\S+)", master.text())
     assert found is not None
     size = ["--cores", "1", "--memory", "600m"]
+    hidden = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {blind} && exec "$@"', "sh")
     workers = [
-        start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *address, *size, found[1])
+        start(
+            f"worker{number}",
+            "org.apache.spark.deploy.worker.Worker",
+            *address,
+            *size,
+            found[1],
+            prefix=hidden if blind is not None and number == 2 else (),
+        )
         for number in (1, 2)
     ]
     for worker in workers:
         until(lambda worker=worker: worker.says("Successfully registered with master"), "a worker's start")  # type: ignore[misc]
     return found[1], workers
+
+
+def start_job(folder: Path, lake: Lake, landing: Landing, master: str, programs: list[Program]) -> Program:
+    settings = [
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
+        "spark.executor.memory=512m",
+        "spark.executor.cores=1",
+        "spark.scheduler.minRegisteredResourcesRatio=1.0",  # both executors, or the second may come too late
+        "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+        "spark.cores.max=2",
+        "spark.sql.files.openCostInBytes=0",
+        "spark.sql.files.maxPartitionBytes=10000",  # several tasks, so that both executors write
+    ]
+    arguments = ["--once", "--refresh", "0", "--lake", str(lake.root), "--landing", landing.root]
+    arguments += ["--master", master, "--memory", "512m"]
+    for setting in settings:
+        arguments += ["--conf", setting]
+    job = Program([*COMMAND, "pipeline", "run", *arguments], folder / "job.log")
+    programs.append(job)
+    return job
 
 
 def test_the_same_job_on_a_cluster(tmp_path: Path, programs: list[Program]) -> None:
@@ -56,22 +88,30 @@ def test_the_same_job_on_a_cluster(tmp_path: Path, programs: list[Program]) -> N
         for first in range(0, 200, 50):
             land(landing, broker, first, 50)
     master, workers = cluster(tmp_path, programs)
-    settings = [
-        "spark.driver.host=127.0.0.1",
-        "spark.driver.bindAddress=127.0.0.1",
-        "spark.executor.memory=512m",
-        "spark.executor.cores=1",
-        "spark.scheduler.minRegisteredResourcesRatio=1.0",  # both executors, or the second may come too late
-        "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
-        "spark.cores.max=2",
-    ]
-    arguments = ["--once", "--refresh", "0", "--lake", str(lake.root), "--master", master, "--memory", "512m"]
-    for setting in settings:
-        arguments += ["--conf", setting]
-    job = Program([*COMMAND, "pipeline", "run", *arguments], tmp_path / "job.log")
-    programs.append(job)
+    job = start_job(tmp_path, lake, landing, master, programs)
     assert job.wait() == 0, job.text()
-    assert {broker: list(ranges) for broker, ranges in lake.coverage().items()} == {"b1": [(0, 199)], "b2": [(0, 199)]}
+    covered = {key: list(ranges) for key, ranges in lake.coverage().items()}
+    assert covered == {JournalKey("b1"): [(0, 199)], JournalKey("b2"): [(0, 199)]}
     assert landing.files() == []
     for worker in workers:
         assert "Asked to launch executor" in worker.text()
+
+
+def may_mount() -> bool:
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount")
+def test_a_worker_that_does_not_see_the_lake(tmp_path: Path, programs: list[Program]) -> None:
+    """It writes to a disk of its own, and Spark calls that a success: nothing may be loaded or removed."""
+    lake, landing = Lake(tmp_path / "lake"), Landing(str(tmp_path / "landing"))
+    lake.root.mkdir()
+    for first in range(0, 400, 50):
+        land(landing, "b1", first, 50)
+    files = landing.files()
+    master, _ = cluster(tmp_path, programs, blind=lake.root)
+    job = start_job(tmp_path, lake, landing, master, programs)
+    assert job.wait() == 1, job.text()
+    assert re.search(r"Spark wrote 400 rows of messages, but \d+ of them are in", job.text()), job.text()
+    assert landing.files() == files
+    assert lake.coverage() == {}

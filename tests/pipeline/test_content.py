@@ -17,9 +17,11 @@ from metromq.errors import LakeConflict
 from metromq.federation.distribution import Hop
 from metromq.federation.links.routing_slip import slip_of
 from metromq.journal import Journal
+from metromq.journal.identity import read_id
 from metromq.pipeline.content import judge, opens_with_note, repair, slow_table
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.ingest import Ingest
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.maintain import check, compact
@@ -78,15 +80,19 @@ def bad_lake(spark: SparkSession, lake: Lake, landing: Landing, tmp_path: Path) 
     return lake
 
 
-def journals(tmp_path: Path) -> dict[str, Path]:
-    return {name: tmp_path / name / "journal" for name in ("b1", "b2")}
+def key(tmp_path: Path, broker: str) -> JournalKey:
+    return JournalKey(broker, read_id(tmp_path / broker / "journal"))
+
+
+def journals(tmp_path: Path) -> dict[JournalKey, Path]:
+    return {key(tmp_path, name): tmp_path / name / "journal" for name in ("b1", "b2")}
 
 
 def test_wrong_rows_are_found_and_written_again_once(spark: SparkSession, bad_lake: Lake, tmp_path: Path) -> None:
     wanted = noted_offsets()
     assert 10 < len(Ranges(wanted)) < COUNT - 10
     before = rows(bad_lake)
-    found = judge(bad_lake, journals(tmp_path))
+    found = {place.broker: content for place, content in judge(bad_lake, journals(tmp_path)).items()}
     assert (found["b1"].compared, list(found["b1"].wrong), found["b1"].gone) == (COUNT, wanted, ())
     assert (found["b2"].compared, found["b2"].right) == (5, True)
     done = {item.broker: (item.rows, item.left.right) for item in repair(spark, bad_lake, journals(tmp_path))}
@@ -117,7 +123,7 @@ def test_columns_that_are_made_of_the_payload_are_made_again(
     take(spark, lake, landing)
     (bad,) = lake.arrow("messages").to_pylist()
     assert (bad["origin"], bad["origin_offset"], bad["value"]) == (None, 12884901896, None)
-    repair(spark, lake, {"b1": tmp_path / "b1" / "journal"})
+    repair(spark, lake, {key(tmp_path, "b1"): tmp_path / "b1" / "journal"})
     (good,) = lake.arrow("messages").to_pylist()
     assert (good["origin"], good["origin_offset"], good["value"], good["payload_json"]) == ("b2", 7, 1.0, "1")
     assert (good["day"], good["area"]) == (bad["day"], "1/0")
@@ -140,7 +146,7 @@ def test_one_wrong_value_is_found(
         table.set_column(index, table.schema.field(index), pa.array(values, table.schema.types[index])),
     )
     take(spark, lake, landing)
-    assert judge(lake, {"b1": tmp_path / "b1" / "journal"})["b1"].wrong == ((4, 4),)
+    assert judge(lake, {JournalKey("b1"): tmp_path / "b1" / "journal"})[JournalKey("b1")].wrong == ((4, 4),)
 
 
 def test_rows_that_the_journal_no_longer_holds(
@@ -159,10 +165,10 @@ def test_rows_that_the_journal_no_longer_holds(
     journal.close()
     assert 0 < first < 300
     before = rows(lake)
-    (found,) = check(lake, landing, {"b1": tmp_path / "b1" / "journal"})
+    (found,) = check(lake, landing, {key(tmp_path, "b1"): tmp_path / "b1" / "journal"})
     assert found.content is not None
     assert (found.content.compared, found.content.gone, found.whole) == (300 - first, ((0, first - 1),), False)
-    (done,) = repair(spark, lake, {"b1": tmp_path / "b1" / "journal"})
+    (done,) = repair(spark, lake, {key(tmp_path, "b1"): tmp_path / "b1" / "journal"})
     assert (done.left.wrong, done.left.gone, done.left.right) == ((), ((0, first - 1),), False)
     assert done.left.suspect
     noted = Ranges(span for start in range(0, 300, 30) for span in noted_offsets(start, 30))
@@ -176,7 +182,7 @@ def test_another_journal_changes_nothing(spark: SparkSession, bad_lake: Lake, tm
         other.append_message(encode_message(Message("x", b"", 1, time_us=T0_US + 1 + number * 1_000_000), []))
     other.close()
     before = rows(bad_lake)
-    (done, _) = repair(spark, bad_lake, {"b1": tmp_path / "other" / "journal"})
+    (done, _) = repair(spark, bad_lake, {key(tmp_path, "b1"): tmp_path / "other" / "journal"})
     assert (done.rows, done.left.foreign, done.left.wrong) == (0, ((0, COUNT - 1),), ())
     assert rows(bad_lake) == before
 
@@ -194,7 +200,7 @@ def test_someone_merges_files_meanwhile(
     monkeypatch.setattr(bad_lake, "commit", unlucky)
     assert [item.left.right for item in repair(spark, bad_lake, journals(tmp_path))] == [True, True]
     compact(bad_lake)
-    assert {broker: item.right for broker, item in judge(bad_lake, journals(tmp_path)).items()} == {
+    assert {place.broker: item.right for place, item in judge(bad_lake, journals(tmp_path)).items()} == {
         "b1": True,
         "b2": True,
     }
@@ -202,7 +208,7 @@ def test_someone_merges_files_meanwhile(
 
 def test_the_slow_decoder_makes_the_same_table() -> None:
     made = bodies(7, 50)
-    assert slow_table("b1", 7, made) == decode_batch("b1", 7, made)
+    assert slow_table(JournalKey("b1", "abc"), 7, made) == decode_batch("b1", 7, made, "abc")
 
 
 HOPS = st.builds(
@@ -251,9 +257,9 @@ def test_check_names_them_and_says_what_to_do(bad_lake: Lake, tmp_path: Path) ->
     assert metromq("check", "--lake", lake, "--offsets-only").exit_code == 0
     landing = Landing(bad_lake.landing)
     for broker in ("b1", "b2"):
-        note = landing.read_note(broker)
+        note = landing.read_note(key(tmp_path, broker))
         del note["host"]  # as an older recorder left it
-        landing.write_note(broker, note)
+        landing.write_note(key(tmp_path, broker), note)
     unknown = metromq("check", "--lake", lake)
     assert "b2: 5 rows (offsets 0..4) could not be compared" in unknown.stderr
     assert "of those look wrong" in unknown.stderr

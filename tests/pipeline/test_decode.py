@@ -34,7 +34,14 @@ TARGETS = st.lists(
     ),
     max_size=5,
 )
-MESSAGES = st.builds(
+
+
+def arrived(message: Message, time_us: int) -> Message:
+    message.arrived_us = time_us
+    return message
+
+
+MADE = st.builds(
     Message,
     topic=st.text(max_size=20),
     payload=st.binary(max_size=50),
@@ -48,6 +55,7 @@ MESSAGES = st.builds(
     origin=st.sampled_from(["", "b2", "bröker", "b" * 255]),
     origin_offset=st.integers(-1, 2**62),
 )
+MESSAGES = st.builds(arrived, MADE, st.sampled_from([0, 1, 1_700_000_000_000_001]))
 RECORDS = st.tuples(MESSAGES, TARGETS, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255))
 Record = tuple[Message, list[Target], int, int, int]
 
@@ -66,6 +74,9 @@ MESSAGE_SIGHTS: dict[str, Callable[[Message], bool]] = {
     "origin": lambda message: bool(message.origin),
     "origin without offset": lambda message: bool(message.origin) and message.origin_offset == -1,
     "origin as long as can be": lambda message: len(message.origin) == 255,
+    "arrival": lambda message: message.arrived_us > 0,
+    "no arrival": lambda message: message.arrived_us == 0,
+    "origin and arrival": lambda message: bool(message.origin and message.arrived_us),
     "no origin": lambda message: not message.origin,
     "empty payload": lambda message: not message.payload,
     "payload": lambda message: bool(message.payload),
@@ -93,6 +104,7 @@ RECORD_SIGHTS: dict[str, Callable[[Record], bool]] = {
     "uses of a message from a link": lambda record: bool(record[4]) and record[0].kind == KINDS.index("link"),
     "uses without an origin": lambda record: bool(record[4]) and not record[0].origin,
     "uses and empty payload": lambda record: bool(record[4]) and not record[0].payload,
+    "uses and arrival": lambda record: bool(record[4] and record[0].arrived_us),
     "no uses": lambda record: not record[4],
 }
 
@@ -108,11 +120,12 @@ def sights(record: Record) -> set[str]:
 def compare(records: list[Record], first: int) -> None:
     """Raises AssertionError, or JournalError, when the decoders do not agree."""
     bodies = [encode_message(*record) for record in records]
-    table = decode_batch("b1", first, bodies)
+    table = decode_batch("b1", first, bodies, "abc")
     assert table.schema == LANDED_MESSAGES
     table = table.set_column(2, "time", table["time"].cast("int64")).set_column(
         12, "expires_at", table["expires_at"].cast("int64")
     )
+    table = table.set_column(14, "arrived", table["arrived"].cast("int64"))
     for number, (row, body) in enumerate(zip(table.to_pylist(), bodies, strict=True)):
         twin = decode_message(body).message
         assert row == {
@@ -129,6 +142,8 @@ def compare(records: list[Record], first: int) -> None:
             "origin_offset": twin.origin_offset,
             "properties": twin.properties,
             "expires_at": twin.expires_at_us or None,
+            "journal": "abc",
+            "arrived": twin.arrived_us or None,
         }
 
 

@@ -3,25 +3,30 @@
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from metromq.errors import MetroError, UsageError
-from metromq.pipeline import jobs
-from metromq.pipeline.ingest import Taken, fresh_slices
+from metromq.errors import MetroError, RowsElsewhere, UsageError
+from metromq.pipeline import jobs, patience
+from metromq.pipeline.ingest import Ingest, Taken, fresh_slices
 from metromq.pipeline.jobs import RunOptions, lake_lock, run
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.spark import java_pid
+from metromq.pipeline.refresh import refresh
+from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
@@ -39,7 +44,7 @@ def take_all(spark: SparkSession, lake: Lake, landing: Landing) -> list[Taken]:
 
 
 def offsets(lake: Lake) -> dict[str, list[int]]:
-    table = lake.open("messages").to_pyarrow_table(columns=["broker", "offset"])
+    table = lake.arrow("messages", columns=("broker", "offset"))
     found: dict[str, list[int]] = {}
     for row in table.to_pylist():
         found.setdefault(row["broker"], []).append(row["offset"])
@@ -103,7 +108,7 @@ def test_twice_overlapping_and_late(spark: SparkSession, lake: Lake, landing: La
     taken = take_all(spark, lake, landing)
     assert (sum(item.messages for item in taken), sum(item.repeated_files for item in taken)) == (100 + 70, 1)
     assert offsets(lake) == {"b1": list(range(220)), "b2": list(range(10))}
-    assert lake.coverage() == {"b1": Ranges([(0, 219)]), "b2": Ranges([(0, 9)])}
+    assert lake.coverage() == {JournalKey("b1"): Ranges([(0, 219)]), JournalKey("b2"): Ranges([(0, 9)])}
 
 
 def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landing: Landing) -> None:
@@ -121,7 +126,9 @@ def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landin
 def test_an_older_recorder(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     file = land(landing, "b1", 0, 20)
     path = landing.where(file)
-    old = pq.read_table(path).drop_columns(["kind", "origin", "origin_offset", "properties", "expires_at"])
+    old = pq.read_table(path).drop_columns(
+        ["kind", "origin", "origin_offset", "properties", "expires_at", "journal", "arrived"]
+    )
     pq.write_table(old.replace_schema_metadata({b"metromq.landing": b"1"}), path)
     take_all(spark, lake, landing)
     rows = lake.arrow("messages").to_pylist()
@@ -175,8 +182,6 @@ def test_telemetry_comes_once(spark: SparkSession, lake: Lake, landing: Landing)
 
 def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     """Killed between the Delta commit and Spark's own: the same batch comes again, files and all."""
-    from metromq.pipeline.ingest import Ingest
-
     file = land(landing, "b1", 0, 10)
     data = Path(landing.where(file)).read_bytes()
     Ingest(spark, lake, landing, print).take_files([file], "app", 4)
@@ -186,6 +191,130 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
     assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)], "app", 5).messages == 0
     assert offsets(lake) == {"b1": list(range(10))}
     assert lake.done("messages", "app") == 4
+
+
+def test_a_file_that_came_again_is_not_deleted_unread(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """A batch held a good and a broken file; the driver died between the Delta commit and Spark's own. Meanwhile the
+    broken one was shipped again, and the batch comes again."""
+    good, broken = land(landing, "b1", 0, 10), land(landing, "b1", 10, 10)
+    whole = Path(landing.where(broken)).read_bytes()
+    Path(landing.where(broken)).write_bytes(b"")
+    window_file = land_window(landing, window("b1", T0_US, [TelemetryRow("topic", "a", publications=1)]))
+    telemetry = Path(landing.where(window_file)).read_bytes()
+    Path(landing.where(window_file)).write_bytes(b"")
+    files = [good, broken, window_file]
+    assert len(Ingest(spark, lake, landing, print).take_files(files, "app", 4).rejected) == 2
+    Path(landing.where(broken)).write_bytes(whole)
+    Path(landing.where(window_file)).write_bytes(telemetry)
+    taken = Ingest(spark, lake, landing, print).take_files(files, "app", 4)
+    assert (taken.messages, taken.telemetry_files) == (10, 1)
+    assert offsets(lake) == {"b1": list(range(20))}
+    assert landing.files() == []
+
+
+def poisoned(landing: Landing, first: int, column: str, values: Any) -> Path:
+    """A file of ten messages with the right name, one of whose columns is not what it should be."""
+    path = Path(landing.where(land(landing, "b1", first, 10)))
+    table = pq.read_table(path)
+    index = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(index, column, values), path)
+    return path
+
+
+def test_poison_is_set_aside_and_named(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    poisoned(landing, 0, "topic", pa.array(range(10), pa.int64()))
+    poisoned(landing, 10, "time", pa.array([None] * 10, TIME))
+    poisoned(landing, 20, "time", pa.array([*[T0_US] * 9, None], TIME))
+    land(landing, "b1", 30, 10)
+    counted = window("b1", T0_US, [TelemetryRow("topic", "a", publications=1)])
+    named = land_window(landing, counted)
+    other = replace(named, last=named.last + 5)  # the same window under another number
+    Path(landing.where(other)).write_bytes(Path(landing.where(named)).read_bytes())
+    (taken,) = take_all(spark, lake, landing)
+    assert (taken.messages, taken.telemetry_files) == (10, 1)
+    assert sorted((item.path.split("-")[1].lstrip("0"), item.reason) for item in taken.rejected) == [
+        ("", "its column 'topic' is int64, not string"),
+        ("10", "its column 'time' has nulls"),
+        ("1728000000000000", "its sequences are not those of its name"),
+        ("20", "its column 'time' has nulls"),
+    ]
+    assert "traffic" in refresh(spark, lake)
+
+
+def test_numbers_that_no_double_holds_have_no_value(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    payloads = [b"1e400", b"-1e400", b'{"value": 1e999}', b"1e300", b"-7"]
+    land_messages(landing, "b1", 0, [plain_message("a", T0_US, payload=payload) for payload in payloads])
+    take_all(spark, lake, landing)
+    found = {row["payload"]: row["value"] for row in lake.arrow("messages").to_pylist()}
+    assert list(map(found.get, payloads)) == [None, None, None, 1e300, -7.0]
+
+
+def test_landed_files_go_when_all_else_is_durable(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file that the commit names, the commit itself and their directories were synced before."""
+    synced: set[str] = set()
+    fsync, remove = os.fsync, landing.remove
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def judged(files: Any) -> None:
+        for file in lake.files("messages"):
+            path = lake.path("messages") / file.path
+            log = lake.path("messages") / "_delta_log"
+            batch = path.name.split("-")[0]
+            assert any(f"_staging-{batch}" in name for name in synced)
+            assert {str(path.parent), str(path.parent.parent), str(lake.path("messages")), str(log)} <= synced
+            assert str(log / f"{lake.open('messages').version():020d}.json") in synced
+        remove(files)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(landing, "remove", judged)
+    file = land(landing, "b1", 0, 10)
+    assert Ingest(spark, lake, landing, print).take_files([file], "app", 0).messages == 10
+    assert landing.files() == []
+
+
+def test_rows_that_are_not_in_sight_are_not_loaded(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a worker writes to a disk of its own; test_cluster has such a worker."""
+    adopt = lake._adopt
+
+    def elsewhere(spec: Any, staging: Path, batch: str, rows: int) -> Any:
+        for part in staging.rglob("part-*.parquet"):
+            part.unlink()
+        return adopt(spec, staging, batch, rows)
+
+    monkeypatch.setattr(lake, "_adopt", elsewhere)
+    file = land(landing, "b1", 0, 10)
+    with pytest.raises(RowsElsewhere, match="Spark wrote 10 rows of messages, but 0 of them are in"):
+        Ingest(spark, lake, landing, print).take_files([file], "app", 0)
+    assert landing.files() == [file]
+    assert lake.files("messages") == []
+
+
+def test_a_busy_machine_is_waited_for(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = (
+        lake.write_files,
+        ["Python worker failed to connect back.", "Python worker failed to connect back."],
+    )
+
+    def unlucky(frame: Any, name: str) -> Any:
+        if failures:
+            raise PySparkException(failures.pop())
+        return write(frame, name)
+
+    monkeypatch.setattr(lake, "write_files", unlucky)
+    monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)
+    said: list[str] = []
+    file = land(landing, "b1", 0, 10)
+    assert Ingest(spark, lake, landing, print, said.append).take_files([file], "app", 0).messages == 10
+    assert [words.split(";")[0] for words in said] == ["Spark could not start a Python worker in time"] * 2
 
 
 def test_it_follows_until_it_is_told_to_stop(spark: SparkSession, lake: Lake, landing: Landing) -> None:
@@ -224,33 +353,34 @@ def test_a_killed_runs_java_is_waited_for(
 ) -> None:
     orphan = Program(["sleep", "1000"], tmp_path / "orphan.log")
     try:
-        with lake_lock(lake, orphan.pid):
-            note = (lake.root / "_ingest.lock").read_text()
+        with lake_lock(lake) as lock:
+            lock.names(orphan.pid)
+            note = (lake.root / "_ingest.lock").read_text().replace(str(os.getpid()), "1")
         (lake.root / "_ingest.lock").write_text(note)
         monkeypatch.setattr(jobs, "ORPHAN_SECONDS", 0.0)
-        with pytest.raises(UsageError, match="of a killed run is still running"), lake_lock(lake, java_pid(spark)):
+        with pytest.raises(UsageError, match="of a killed run is still running"), lake_lock(lake):
             raise AssertionError("two at a time")
     finally:
         orphan.clean_up()
     (lake.root / "_ingest.lock").write_text(note)
-    with lake_lock(lake, java_pid(spark)):
+    with lake_lock(lake):
         pass
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
     with (
-        lake_lock(lake, java_pid(spark)),
+        lake_lock(lake),
         pytest.raises(UsageError, match="another `metromq pipeline run`"),
-        lake_lock(lake, java_pid(spark)),
+        lake_lock(lake),
     ):
         raise AssertionError("two at a time")
-    with lake_lock(lake, java_pid(spark)):
+    with lake_lock(lake):
         pass
 
 
 FILES = st.lists(
-    st.tuples(st.sampled_from(["b1", "b2"]), st.integers(0, 30), st.integers(0, 10)).map(
-        lambda item: LandedFile(MESSAGES, item[0], item[1], item[1] + item[2])
+    st.tuples(st.sampled_from(["b1", "b2"]), st.integers(0, 30), st.integers(0, 10), st.sampled_from(["", "a"])).map(
+        lambda item: LandedFile(MESSAGES, item[0], item[1], item[1] + item[2], item[3])
     ),
     max_size=10,
 )
@@ -259,14 +389,14 @@ FILES = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(FILES, FILES)
 def test_slices_hold_every_new_offset_once(before: list[LandedFile], files: list[LandedFile]) -> None:
-    covered: dict[str, Ranges] = {}
-    held: set[tuple[str, int]] = set()
+    covered: dict[JournalKey, Ranges] = {}
+    held: set[tuple[JournalKey, int]] = set()
     for file in before:
-        covered.setdefault(file.broker, Ranges()).add(file.first, file.last)
-        held |= {(file.broker, offset) for offset in range(file.first, file.last + 1)}
+        covered.setdefault(file.key, Ranges()).add(file.first, file.last)
+        held |= {(file.key, offset) for offset in range(file.first, file.last + 1)}
     slices = fresh_slices(files, covered)
-    got = [(s.file.broker, offset) for s in slices for first, last in s.ranges for offset in range(first, last + 1)]
-    wanted = {(file.broker, offset) for file in files for offset in range(file.first, file.last + 1)} - held
+    got = [(s.file.key, offset) for s in slices for first, last in s.ranges for offset in range(first, last + 1)]
+    wanted = {(file.key, offset) for file in files for offset in range(file.first, file.last + 1)} - held
     assert len(got) == len(set(got)) == sum(s.rows for s in slices)
     assert set(got) == wanted
 
@@ -274,7 +404,7 @@ def test_slices_hold_every_new_offset_once(before: list[LandedFile], files: list
 @settings(deadline=None, max_examples=100)
 @given(FILES, st.integers(1, 40), st.integers(1, 8))
 def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: int) -> None:
-    waiting = sorted(set(files), key=lambda file: (file.kind, file.broker, file.first, file.last))
+    waiting = sorted(set(files), key=lambda file: (file.broker, file.journal, file.first, file.last))
     chosen = choose(waiting, max_rows, max_files)
     assert len(chosen) <= max_files
     assert sum(file.rows for file in chosen[:-1]) < max_rows

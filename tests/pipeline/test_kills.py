@@ -18,6 +18,8 @@ from metromq.client import Client
 from metromq.control.places import hold_port
 from metromq.errors import MetroError
 from metromq.journal import JournalReader
+from metromq.journal.identity import read_id
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.processes import COMMAND, Program, until
@@ -132,12 +134,11 @@ def test_every_acknowledged_message_arrives_once(stage: Stage) -> None:
         load.stop()
     assert stage.broker.stop() == 0  # the recorder ships the rest
     lake = Lake(stage.lake)
+    key = JournalKey("b1", read_id(stage.folder / "b1" / "journal"))
     recorded = len(journalled(stage.folder / "b1" / "journal"))
-    until(
-        lambda: stage.driver.says("") and list(lake.coverage().get("b1", ())) == [(0, recorded - 1)], "the last batch"
-    )
+    until(lambda: stage.driver.says("") and list(lake.coverage().get(key, ())) == [(0, recorded - 1)], "the last batch")
     assert stage.driver.stop() == 0
-    table = lake.open("messages").to_pyarrow_table(columns=["offset", "payload"])
+    table = lake.arrow("messages", columns=("offset", "payload"))
     rows = sorted(zip(table["offset"].to_pylist(), table["payload"].to_pylist(), strict=True))
     assert rows == journalled(stage.folder / "b1" / "journal")
     payloads = {payload for _, payload in rows}

@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from metromq.errors import UsageError
+from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing, check_broker_name, parse_path
-from tests.pipeline.data import land
+from tests.pipeline.data import bodies, land
 
 
 def test_names_round_trip() -> None:
@@ -51,6 +52,7 @@ def test_a_file_that_is_not_what_its_name_says(landing: Landing) -> None:
         LandedFile(MESSAGES, "b1", 0, 11): "holds 10 rows",
         LandedFile(MESSAGES, "b1", 5, 14): "offsets are not those",
         LandedFile(MESSAGES, "b2", 0, 9): "brokers are not those",
+        LandedFile(MESSAGES, "b1", 0, 9, "abc"): "journals are not those",
     }
     for claim, words in claims.items():
         target = Path(landing.root) / claim.path
@@ -61,9 +63,8 @@ def test_a_file_that_is_not_what_its_name_says(landing: Landing) -> None:
     pq.write_table(pa.table({"offset": [100, 101]}), Path(landing.root) / bare.path)
     assert "no column 'broker'" in (landing.problem(bare) or "")
     blind = LandedFile(MESSAGES, "b1", 102, 102)
-    pq.write_table(
-        pa.table({"broker": ["b1"], "offset": [102]}), Path(landing.root) / blind.path, write_statistics=False
-    )
+    rows = decode_batch("b1", 102, bodies(102, 1))
+    pq.write_table(rows, Path(landing.root) / blind.path, write_statistics=False)
     assert "no statistics" in (landing.problem(blind) or "")
 
 

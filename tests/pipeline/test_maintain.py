@@ -1,19 +1,23 @@
 """check, compact, expire and sql."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import polars
 import pytest
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import SparkSession
 
 from metromq.errors import UsageError
 from metromq.pipeline import maintain
 from metromq.pipeline.ingest import Ingest
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error
+from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error, remove_orphans
 from metromq.pipeline.refresh import refresh_traffic
 from tests.pipeline.data import DAY_US, T0_US, land, land_messages, plain_message
 
@@ -32,7 +36,7 @@ def test_check_names_every_hole(spark: SparkSession, lake: Lake, landing: Landin
     take(spark, lake, landing)
     land(landing, "b1", 50, 10)
     landing.set_aside(land(landing, "b1", 20, 4), "bent")
-    landing.write_note("b1", {"position": 60, "first": 5, "lost": [[24, 26]]})
+    landing.write_note(JournalKey("b1"), {"position": 60, "first": 5, "lost": [[24, 26]]})
     first, second = check(lake, landing)
     assert (first.broker, first.rows, first.first, first.last, first.repeated) == ("b1", 30, 10, 49, 0)
     assert first.gaps == (
@@ -71,13 +75,16 @@ def test_compact_and_readers(spark: SparkSession, lake: Lake, landing: Landing) 
     assert ("messages", 4, 1) in before
     assert snapshot.count() == 40  # a reader that began before still finds its files
     assert [(item.rows, item.whole) for item in check(lake, landing)] == [(40, True)]
-    assert {broker: list(ranges) for broker, ranges in Lake(lake.root).coverage().items()} == {"b1": [(0, 39)]}
+    assert {broker: list(ranges) for broker, ranges in Lake(lake.root).coverage().items()} == {
+        JournalKey("b1"): [(0, 39)]
+    }
     land(landing, "b1", 35, 10)
     take(spark, lake, landing)
     path = str(lake.path("messages"))
     assert polars.scan_delta(path).select(polars.col("offset").sum()).collect().item() == sum(range(45))
-    assert lake.open("messages").to_pandas()["offset"].nunique() == 45
-    rows = lake.open("messages").to_pyarrow_dataset()
+    assert polars.read_delta(path).to_pandas()["offset"].nunique() == 45
+    files = SubTreeFileSystem(path, LocalFileSystem())
+    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=files)
     assert duckdb.sql("SELECT count(*), max(topic) IS NOT NULL FROM rows").fetchall() == [(45, True)]
     assert rows.count_rows() == 45
 
@@ -103,14 +110,33 @@ def test_expire_writes_down_what_went(spark: SparkSession, lake: Lake, landing: 
     assert len(lake.arrow("traffic")) == 2
 
 
-def test_leftovers_of_killed_jobs_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.open("messages")
-    (lake.path("messages") / "_staging-x" / "day=2026-01-01").mkdir(parents=True)
+def test_leftovers_of_killed_jobs_go(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories of jobs, and files that were in their place but in no commit; not those of a job at work."""
+    land(landing, "b1", 0, 5)
+    take(spark, lake, landing)
+    (live,) = lake.files("messages")
+    table = lake.path("messages")
+    (table / "_staging-x" / "day=2026-01-01").mkdir(parents=True)
+    (lake.root / "_repair-x").mkdir()
+    orphan, at_work = (table / live.path).with_name("orphan.parquet"), (table / live.path).with_name("new.parquet")
+    for path in (orphan, at_work):
+        path.write_bytes((table / live.path).read_bytes())
+    for path in (table / live.path, orphan):
+        os.utime(path, (1, 1))
+    version = lake.open("messages").version()
+    assert remove_orphans(lake) == [str(orphan.relative_to(lake.root))]
+    assert (table / "_staging-x").exists()
     compact(lake)
-    assert (lake.path("messages") / "_staging-x").exists()
     monkeypatch.setattr(maintain, "STAGING_SECONDS", -1)
     compact(lake)
-    assert not (lake.path("messages") / "_staging-x").exists()
+    assert not (table / "_staging-x").exists()
+    assert not (lake.root / "_repair-x").exists()
+    assert not at_work.exists()
+    assert (table / live.path).exists()
+    assert [item.rows for item in check(lake, landing)] == [5]
+    assert lake.open("messages").version() >= version
 
 
 def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:

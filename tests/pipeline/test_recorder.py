@@ -12,8 +12,9 @@ from metromq.client import Client
 from metromq.config import Config, Listener, RecorderConfig
 from metromq.errors import UsageError
 from metromq.journal import Journal, reservation
+from metromq.pipeline.journals import landed_position
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.recorder import Landed, Recorder, durable_position, recorder_lock, sync_segments
+from metromq.pipeline.recorder import Landed, Recorder, recorder_lock, sync_segments
 from metromq.telemetry.spool import held_position, spool_window, spooled
 from metromq.telemetry.windows import TelemetryRow, TelemetryWindow
 from tests.pipeline.data import fill, journal_of
@@ -48,11 +49,11 @@ def test_a_new_recorder_goes_on_where_the_old_one_was_killed(tmp_path: Path, lan
     first = Recorder("b1", tmp_path / "journal", landing)
     first.step()
     fill(journal, 5)
-    note = Path(landing.root) / "messages" / "b1" / "_position.json"
+    note = Path(landing.root) / "messages" / "b1" / f"_position-{journal.name}.json"
     stale = note.read_bytes()
     first.step()
     note.write_bytes(stale)  # killed after the file landed, before the note was written
-    assert durable_position(landing, "b1") == 15
+    assert landed_position(landing, first.key) == 15
     fill(journal, 5)
     second = Recorder("b1", tmp_path / "journal", landing)
     second.step()
@@ -77,7 +78,7 @@ def test_offsets_that_retention_took_are_reported_once(tmp_path: Path, landing: 
     assert gone_to > 20
     landed = recorder.step()
     assert landed.lost == (20, gone_to - 1)
-    assert landing.read_note("b1")["lost"] == [[20, gone_to - 1]]
+    assert landing.read_note(recorder.key)["lost"] == [[20, gone_to - 1]]
     late = Recorder("b2", tmp_path / "journal", landing)
     assert late.step().lost is None  # recording began later: nothing that was promised is lost
     journal.close()
@@ -96,7 +97,7 @@ def test_offsets_left_out_after_a_power_cut_are_no_loss(
     fill(journal, 3)
     assert after > 10
     assert recorder.step() == Landed(3, 0, full=False)
-    note = landing.read_note("b1")
+    note = landing.read_note(recorder.key)
     assert (note["lost"], note["unused"]) == ([], [[10, after - 1]])
     assert landed_offsets(landing) == [*range(10), *range(after, after + 3)]
     recorder.close()

@@ -16,9 +16,11 @@ from metromq.broker import Broker
 from metromq.config import Config, JournalConfig, Listener
 from metromq.errors import UsageError
 from metromq.journal import Journal, JournalReader
+from metromq.journal.identity import read_id
 from metromq.pipeline.publish import Sink
 from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice, share
 from metromq.protocol.session.records import decode_message
+from tests.certificates import make_certificates
 from tests.pipeline.data import bodies, fill, journal_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -68,14 +70,42 @@ def test_stream_read_resumes_exactly(spark: SparkSession, city: Path, tmp_path: 
 
 def test_offsets_of_a_stream(city: Path) -> None:
     reader = JournalStreamReader(JournalOptions({"path": str(city)}))
+    b1, b2 = (f"{name}/{read_id(city / name / 'journal')}" for name in ("b1", "b2"))
     start = reader.initialOffset()
-    assert start == {"b1": 0, "b2": 0}
-    assert reader.latestOffset(start, ReadAllAvailable()) == {"b1": 30, "b2": 7}
-    assert reader.latestOffset(start, ReadMaxRows(10)) == {"b1": 5, "b2": 5}
-    assert reader.latestOffset({"b1": 30, "b2": 7}, ReadMaxRows(10)) == {"b1": 30, "b2": 7}
-    assert list(reader.partitions({"b1": 30, "b2": 7}, {"b1": 30, "b2": 7})) == []
+    assert start == {b1: 0, b2: 0}
+    assert reader.latestOffset(start, ReadAllAvailable()) == {b1: 30, b2: 7}
+    assert reader.latestOffset(start, ReadMaxRows(10)) == {b1: 5, b2: 5}
+    assert reader.latestOffset({b1: 30, b2: 7}, ReadMaxRows(10)) == {b1: 30, b2: 7}
+    assert list(reader.partitions({b1: 30, b2: 7}, {b1: 30, b2: 7})) == []
     latest = JournalStreamReader(JournalOptions({"path": str(city), "startingOffsets": "latest"}))
-    assert latest.initialOffset() == {"b1": 30, "b2": 7}
+    assert latest.initialOffset() == {b1: 30, b2: 7}
+
+
+def test_a_checkpoint_of_an_older_version_goes_on(city: Path) -> None:
+    """It names brokers only, and means the journal that reaches as far as it says."""
+    reader = JournalStreamReader(JournalOptions({"path": str(city)}))
+    b1, b2 = (f"{name}/{read_id(city / name / 'journal')}" for name in ("b1", "b2"))
+    end = reader.latestOffset({"b1": 12, "b2": 9}, ReadAllAvailable())
+    assert end == {b1: 30, "b2": 9, b2: 7}  # b2 ends before: its directory holds another journal now
+    spans = {(item.key.broker, item.start, item.end) for item in reader.partitions({"b1": 12, "b2": 9}, end)}
+    assert spans == {("b1", 12, 30), ("b2", 0, 7)}
+
+
+def test_a_journal_that_was_replaced(city: Path) -> None:
+    options = JournalOptions({"path": str(city)})
+    reader = JournalStreamReader(options)
+    start = reader.initialOffset()
+    planned = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    (city / "b2" / "journal").rename(city.parent / "old")
+    journal_of(city / "b2" / "journal", 3).close()
+    lost = next(item for item in planned if item.key.broker == "b2")
+    with pytest.raises(UsageError, match="holds another journal now: offsets 0 to 6"):
+        list(read_slice(lost))
+    lost.fail_on_loss = False
+    assert list(read_slice(lost)) == []
+    end = reader.latestOffset({name: 30 if name[:2] == "b1" else 7 for name in start}, ReadAllAvailable())
+    fresh = f"b2/{read_id(city / 'b2' / 'journal')}"
+    assert (len(end), end[fresh]) == (3, 3)
 
 
 @settings(deadline=None, max_examples=100)
@@ -125,6 +155,8 @@ def test_a_path_without_journals_is_named(tmp_path: Path) -> None:
 def test_sinks_are_checked() -> None:
     with pytest.raises(UsageError, match="qos must be 1 or 2"):
         Sink.from_options({"qos": "0"})
+    assert [Sink.from_options(given).tls for given in ({}, {"TLS": "True"}, {"cafile": "x"})] == [False, True, True]
+    assert Sink.from_options({"tls": "true"}).port == 8883
     sink = Sink.from_options({"host": "h", "port": "1", "maxInflight": "5"})
     assert (sink.host, sink.port, sink.max_inflight) == ("h", 1, 5)
     assert sink.check(("topic", "payload", "retain")) == ("topic", "payload", "retain")
@@ -136,8 +168,8 @@ def test_sinks_are_checked() -> None:
 class LiveBroker:
     """A broker on loopback, in a thread of its own."""
 
-    def __init__(self, data: Path) -> None:
-        listener = Listener(host="127.0.0.1", port=0)
+    def __init__(self, data: Path, listener: Listener | None = None) -> None:
+        listener = listener or Listener(host="127.0.0.1", port=0)
         self._config = Config(
             name="live", data_dir=data, listeners=(listener,), journal=JournalConfig(record_qos0=True)
         )
@@ -187,3 +219,15 @@ def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path
     found = journalled(tmp_path / "live")
     assert sorted(found[:60]) == sorted((f"spark/{n % 3}", str(n).encode(), 1) for n in range(60))
     assert sorted(found[60:]) == sorted((f"spark/{n % 3}", str(n).encode(), 2) for n in range(10))
+
+
+def test_rows_are_published_over_tls(spark: SparkSession, tmp_path: Path) -> None:
+    made = make_certificates(tmp_path / "certificates")
+    door = Listener("tls", "127.0.0.1", 0, cert_file=made.server.cert, key_file=made.server.key)
+    with LiveBroker(tmp_path / "live", door) as broker:
+        rows = spark.range(3).selectExpr("'secret' topic", "cast(id as string) payload")
+        target = {"host": "127.0.0.1", "port": str(broker.port)}
+        rows.write.format("metromq").options(**target, tls="true", cafile=str(made.ca)).mode("append").save()
+        with pytest.raises(Exception, match="certificate verify failed"):
+            rows.write.format("metromq").options(**target, tls="true").mode("append").save()
+    assert sorted(journalled(tmp_path / "live")) == [("secret", b"%d" % number, 1) for number in range(3)]

@@ -12,53 +12,67 @@ def minute(moment: datetime) -> datetime:
     return moment.replace(second=0, microsecond=0)
 
 
+def is_topic(name: str) -> bool:
+    return bool(name) and not name.startswith("$") and "+" not in name and "#" not in name
+
+
 def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
-    counted: dict[tuple[Any, ...], Row] = {}
-    sums = (
-        "publications",
-        "published_bytes",
-        "deliveries_local",
-        "deliveries_remote",
-        "delivered_bytes",
-        "opened",
-        "closed",
-    )
-    for row in telemetry:
-        if row["subject"] == "topic" and row["name"]:
-            cell = counted.setdefault((minute(row["window_start"]), row["broker"], row["name"]), defaultdict(int))
-            for name in sums:
-                cell[name] += row[name]
-            for name in ("publishers", "subscribers"):
-                cell[name] = max(cell[name], row[name])
-    recorded: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in messages:
-        if row["kind"] in ("publish", "will"):
-            recorded[minute(row["time"]), row["broker"], row["topic"]].append(row)
+    """Message by message and window by window."""
     site_of: dict[str, tuple[datetime, str]] = {}
     for row in telemetry:
         site_of[row["broker"]] = max(
             site_of.get(row["broker"], (row["window_start"], "")), (row["window_start"], row["site"])
         )
-    result: list[Row] = []
-    for key in counted.keys() | recorded.keys():
-        start, broker, topic = key
-        cell, rows = counted.get(key, defaultdict(int)), recorded.get(key, [])
-        publications = max(cell["publications"], len(rows))
-        result.append(
-            {
-                "day": start.date(),
-                "window_start": start,
-                "topic": topic,
-                "site": site_of[broker][1] if broker in site_of else broker,
-                "broker": broker,
-                "publications": publications,
-                "rate": publications / 60.0,
-                "published_bytes": max(cell["published_bytes"], sum(len(row["payload"]) for row in rows)),
-                "publishers": max(cell["publishers"], len({row["publisher"] for row in rows})),
-                **{name: cell[name] for name in ("subscribers", *sums[2:])},
-            }
-        )
-    return result
+    home = {row["broker"]: site_of.get(row["broker"], (None, row["broker"]))[1] for row in (*messages, *telemetry)}
+    published = [row for row in messages if row["kind"] in ("publish", "will") and is_topic(row["topic"])]
+    windows: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in telemetry:
+        if row["subject"] == "topic" and is_topic(row["name"]):
+            windows[row["broker"], row["name"], row["window_start"], row["window_seconds"]].append(row)
+    cells: dict[tuple[Any, ...], Row] = defaultdict(lambda: defaultdict(int))
+    names: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for row in published:
+        key = (minute(row["time"]), row["broker"], row["topic"])
+        cells[key]["publications"] += 1
+        cells[key]["published_bytes"] += len(row["payload"])
+        names[key].add(row["publisher"])
+        cells[key]["publishers"] = len(names[key])
+    for (broker, topic, start, seconds), rows in windows.items():
+        cell = cells[minute(start), broker, topic]
+        end = start + timedelta(seconds=seconds)
+        inside = [r for r in published if (r["broker"], r["topic"]) == (broker, topic) and start <= r["time"] < end]
+        counted, size = sum(row["publications"] for row in rows), sum(row["published_bytes"] for row in rows)
+        cell["publications"] += max(0, counted - len(inside))
+        cell["published_bytes"] += max(0, size - sum(len(row["payload"]) for row in inside))
+        for name in ("publishers", "subscribers"):
+            cell[name] = max(cell[name], *(row[name] for row in rows))
+        for name in ("delivered_bytes", "opened", "closed"):
+            cell[name] += sum(row[name] for row in rows)
+    for (broker, topic, start, seconds), rows in windows.items():
+        last = minute(start + timedelta(seconds=seconds, microseconds=-1))
+        made = {(key[1]): 0 for key in cells}
+        for (moment, other, name), cell in list(cells.items()):
+            if name == topic and minute(start) <= moment <= last:
+                made[other] += cell["publications"]
+        total, own = sum(made.values()), sum(made[other] for other in made if home[other] == home[broker])
+        delivered = sum(row["deliveries_local"] for row in rows)
+        local = int(delivered * own / total + 0.5) if total else 0
+        cells[minute(start), broker, topic]["deliveries_local"] += local
+        cells[minute(start), broker, topic]["deliveries_remote"] += delivered - local
+    columns = ("published_bytes", "publishers", "subscribers", "deliveries_local", "deliveries_remote")
+    return [
+        {
+            "day": start.date(),
+            "window_start": start,
+            "topic": topic,
+            "site": home[broker],
+            "broker": broker,
+            "publications": cell["publications"],
+            "rate": cell["publications"] / 60.0,
+            **{name: cell[name] for name in (*columns, "delivered_bytes", "opened", "closed")},
+        }
+        for (start, broker, topic), cell in list(cells.items())
+    ]
 
 
 def locality(rows: list[Row]) -> list[Row]:
@@ -91,7 +105,7 @@ def popularity(rows: list[Row]) -> list[Row]:
         for row in rows:
             if row["day"] == day:
                 made[row["topic"]] += row["publications"]
-                key = (row["topic"], row["site"])
+                key = (row["topic"], row["broker"])
                 held[key] = max(held[key], row["subscribers"])
         total = sum(made.values())
         ranked = sorted((topic for topic in made if made[topic]), key=lambda topic: (-made[topic], topic))
@@ -139,12 +153,10 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def latency(messages: list[Row]) -> list[Row]:
-    started = {(row["broker"], row["offset"]): row["time"] for row in messages}
     groups: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in messages:
-        origin = (row["origin"], row["origin_offset"])
-        if row["kind"] == "link" and origin in started:
-            took = (row["time"] - started[origin]) / timedelta(milliseconds=1)
+        if row["kind"] == "link" and row["origin_offset"] is not None and row["arrived"] is not None:
+            took = (row["arrived"] - row["time"]) / timedelta(milliseconds=1)
             groups[minute(row["time"]), row["origin"], row["broker"]].append(took)
     return [
         {
@@ -177,14 +189,19 @@ def service(telemetry: list[Row], subject: str, seconds: float) -> dict[tuple[st
 
 
 def delegation_inputs(rows: list[Row], seconds: float) -> list[Row]:
-    publishers: dict[tuple[str, str], int] = defaultdict(int)
-    subscribers: dict[tuple[str, str], int] = defaultdict(int)
+    sums: dict[str, dict[tuple[str, str], int]] = {}
+    for name in ("publishers", "subscribers"):
+        most: dict[tuple[str, str, str], int] = defaultdict(int)
+        for row in rows:
+            place = (row["topic"], row["site"], row["broker"])
+            most[place] = max(most[place], row[name])
+        sums[name] = defaultdict(int)
+        for (topic, site, _), count in most.items():
+            sums[name][topic, site] += count
     made: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
-        key = (row["topic"], row["site"])
-        publishers[key] = max(publishers[key], row["publishers"])
-        subscribers[key] = max(subscribers[key], row["subscribers"])
-        made[key] += row["publications"]
+        made[row["topic"], row["site"]] += row["publications"]
+    publishers, subscribers = sums["publishers"], sums["subscribers"]
     return [
         {
             "topic": topic,

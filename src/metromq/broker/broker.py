@@ -26,6 +26,7 @@ from metromq.errors import ConfigError
 from metromq.federation.city import City
 from metromq.federation.host import Host
 from metromq.federation.links.link_access import LinkAccess
+from metromq.journal.identity import new_id
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.settings import Settings
@@ -130,7 +131,7 @@ class Broker:
                 self.hub,
                 config.data_dir,
                 config.recorder.lake,
-                config.recorder.site or config.name,
+                config.recorder.site or self._site(),
                 config.recorder.window_s,
                 self.host,
             )
@@ -139,10 +140,14 @@ class Broker:
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
 
+    def _site(self) -> str:
+        """Where the city's file says that this broker stands; a broker at no site is one of its own."""
+        return (self._city.broker(self.config.name).site if self._city is not None else "") or self.config.name
+
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
-        data_dir = config.data_dir if self._keeper is not None else None
-        self.member = CityMember(city, config.name, self.turns, data_dir)
+        journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
+        self.member = CityMember(city, config.name, self.turns, journal_id)
         host = self.member.host
         self.hub.federate(host)
         certified = city.links.certified

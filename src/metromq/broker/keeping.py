@@ -56,6 +56,7 @@ class Keeper:
             logs.warning("cut off an incomplete last record", directory=config.data_dir, bytes=self._journal.cut_bytes)
         for damage in self._journal.damage:
             logs.error("journal damage", problem=damage)
+        self.journal_id = self._journal.name
         self.log = JournalLog(self._journal)
         self.problem = ""  # why nothing is confirmed any more
         self._commit: GroupCommit | None = None

@@ -88,7 +88,9 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     with stop_on_signals() as stop, recorder_lock(data, stop):
         if once:
             stop.set()
-        recorder = Recorder(broker, data / "journal", Landing(f"{lake.rstrip('/')}/landing"), spool=data, start=start)
+        area = Landing(f"{lake.rstrip('/')}/landing")
+        area.remove_unfinished(broker)
+        recorder = Recorder(broker, data / "journal", area, spool=data, start=start)
         try:
             recorder.run(stop, every, parent, partial(click.echo, err=True))
         finally:
@@ -141,7 +143,7 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline.jobs import RunOptions, run
+    from metromq.pipeline.jobs import RunOptions, lake_lock, run
     from metromq.pipeline.lake import Lake
 
     options = RunOptions(
@@ -163,8 +165,9 @@ def run_command(
     def say(text: str) -> None:
         click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
 
-    with stop_on_signals() as stop, spark_session(master, memory, conf) as spark:
-        run(spark, Lake(lake), options, report, stop, say)
+    store = Lake(lake)
+    with stop_on_signals() as stop, lake_lock(store) as lock, spark_session(master, memory, conf) as spark:
+        run(spark, store, options, report, stop, say, lock)
     if not as_json:
         show(["loaded", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
 
@@ -280,13 +283,13 @@ def check_command(
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
-    journals = None if offsets_only else noted_journals(area) | named_journals(data)
+    journals = None if offsets_only else noted_journals(area) | named_journals(area, data)
     found = check(store, area, journals)
     if as_json:
         click.echo(json.dumps([asdict(item) | {"whole": item.whole} for item in found]))
     else:
         columns = ["broker", "rows", "first", "last", "repeated", "expired", "compared", "wrong", "gaps"]
-        show(columns, [_check_row(item) for item in found])
+        show(*_with_journals(columns, [_check_row(item) for item in found], [item.journal for item in found]))
         for item in found:
             if item.content is not None:
                 say_content(item.broker, item.content, lake, data)
@@ -297,7 +300,16 @@ def check_command(
 def _check_row(item: "BrokerCheck") -> list[Any]:
     content = item.content
     judged = ["", ""] if content is None else [content.compared, count_of(content.wrong + content.foreign)]
-    return [item.broker, item.rows, item.first, item.last, item.repeated, item.expired, *judged, _gaps(item.gaps)]
+    counts = [item.rows, item.first, item.last, item.repeated, item.expired]
+    return [item.broker, *counts, *judged, _gaps(item.gaps)]
+
+
+def _with_journals(columns: list[str], rows: list[list[Any]], journals: list[str]) -> tuple[list[str], list[list[Any]]]:
+    """The journal beside the broker, where a broker has had several: its data directory was replaced."""
+    if len({row[0] for row in rows}) == len(rows):
+        return columns, rows
+    pairs = zip(rows, journals, strict=True)
+    return [columns[0], "journal", *columns[1:]], [[row[0], journal, *row[1:]] for row, journal in pairs]
 
 
 @command.command("repair", epilog=examples("repair --lake lake", "repair --lake lake --data b1=/mnt/b1"))
@@ -329,7 +341,8 @@ def repair_command(
     from metromq.pipeline.maintain import lake_or_usage_error
 
     store = lake_or_usage_error(lake)
-    journals = noted_journals(Landing(landing or store.landing)) | named_journals(data)
+    area = Landing(landing or store.landing)
+    journals = noted_journals(area) | named_journals(area, data)
     if not journals:
         raise UsageError("no journal is at hand: name the brokers' data directories with --data DIR")
     with spark_session(master, memory, conf) as spark:
@@ -338,7 +351,8 @@ def repair_command(
         click.echo(json.dumps([asdict(item) for item in done]))
     else:
         columns = ["broker", "written again", "still wrong", "not in the journal"]
-        show(columns, [[item.broker, item.rows, count_of(item.left.wrong), count_of(item.left.gone)] for item in done])
+        rows = [[item.broker, item.rows, count_of(item.left.wrong), count_of(item.left.gone)] for item in done]
+        show(*_with_journals(columns, rows, [item.journal for item in done]))
         for item in done:
             say_content(item.broker, item.left, lake, data)
     if not all(item.left.right for item in done):

@@ -18,6 +18,7 @@ from typing import Final, final
 from metromq.errors import JournalError, JournalFull
 from metromq.files import sync_directory
 from metromq.journal.codec import GAP, MESSAGE, SKIP, encode_record
+from metromq.journal.identity import ensure_id
 from metromq.journal.index import remove_index, save_index
 from metromq.journal.recovery import Recovered, create_segment, recover, skip
 from metromq.journal.reservation import perhaps_given, release, reserve
@@ -37,9 +38,10 @@ class Journal:
     """One writer per directory. All methods belong to one thread, but `sync` and a snapshot's job may run in others."""
 
     def __init__(
-        self, directory: Path, lock_fd: int, found: Recovered, segment_bytes: int, min_free_bytes: int
+        self, directory: Path, name: str, lock_fd: int, found: Recovered, segment_bytes: int, min_free_bytes: int
     ) -> None:
         self.directory = directory
+        self.name = name  # of this journal, for ever
         self.damage = found.damage  # what was lost and accepted, or found and not needed: for the log
         self.cut_bytes = found.cut_bytes  # length of the torn tail that was cut
         self._lock_fd = lock_fd
@@ -89,6 +91,7 @@ class Journal:
             lock_fd = _lock(directory)
             try:
                 found = recover(directory, accept_damage)
+                name = ensure_id(directory, bool(found.segments))
                 if not found.segments:
                     found.segments.append(create_segment(directory, 1, 0))
                 elif found.segments[-1].resume >= 0:  # nothing may follow a gap in its segment
@@ -97,7 +100,7 @@ class Journal:
                 if given > found.segments[-1].end_offset:
                     skip(found.segments[-1], given)
                     _continue(directory, found)
-                return cls(directory, lock_fd, found, segment_bytes, min_free_bytes)
+                return cls(directory, name, lock_fd, found, segment_bytes, min_free_bytes)
             except BaseException:
                 os.close(lock_fd)
                 raise

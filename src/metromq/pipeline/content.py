@@ -19,7 +19,8 @@ from metromq.errors import OffsetsGone
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.stages import FINAL
 from metromq.journal import JournalReader
-from metromq.pipeline.lake import Lake, TableFile, retried
+from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.lake import Lake, TableFile, retried, with_columns
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import KINDS, LANDED_MESSAGES
 from metromq.protocol.session import layout
@@ -32,8 +33,16 @@ CHUNK_ROWS: Final = 20_000
 CHUNK_BYTES: Final = 32 << 20
 GROUP_ROWS: Final = 500_000  # of the files that one transaction replaces
 _ROWS: Final = pa.schema([item for item in LANDED_MESSAGES if item.name != "broker"])
-_COMPARED: Final = tuple(name for name in LANDED_MESSAGES.names if name not in ("broker", "offset"))
-_NEWER: Final = ("kind", "origin", "origin_offset", "properties", "expires_at")  # unknown to the first recorders
+_COMPARED: Final = tuple(name for name in LANDED_MESSAGES.names if name not in ("broker", "journal", "offset"))
+_NEWER: Final = (
+    "kind",
+    "origin",
+    "origin_offset",
+    "properties",
+    "expires_at",
+    "arrived",
+)  # unknown to the first recorders
+_KEY: Final = ["broker", "journal", "offset"]
 _LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
 
 Spans = tuple[tuple[int, int], ...]
@@ -59,7 +68,7 @@ class Content:
 class _Tally:
     """A comparison at work; `out` gets the rows as they should be, where they are wrong."""
 
-    broker: str
+    key: JournalKey
     out: Any = None
     compared: int = 0
     wrong: Ranges = field(default_factory=Ranges)
@@ -74,42 +83,47 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What `repair` did for one broker."""
+    """What `repair` did for one journal of one broker."""
 
     broker: str
+    journal: str
     rows: int
     left: Content  # as it is now
 
 
-def judge(lake: Lake, journals: dict[str, Path]) -> dict[str, Content]:
-    """Every row of `messages`, by broker."""
-    tallies: dict[str, _Tally] = {}
+Journals = dict[JournalKey, Path]
+_Tallies = dict[JournalKey, _Tally]
+
+
+def judge(lake: Lake, journals: Journals) -> dict[JournalKey, Content]:
+    """Every row of `messages`, by journal."""
+    tallies: _Tallies = {}
     for file in lake.files("messages") if lake.exists("messages") else []:
-        broker = file.partition["broker"]
-        _judge_file(lake, file, journals.get(broker), tallies.setdefault(broker, _Tally(broker)))
-    return {broker: tally.done() for broker, tally in tallies.items()}
+        _judge_file(lake, file, journals, tallies)
+    return {key: tally.done() for key, tally in tallies.items()}
 
 
-def repair(spark: "SparkSession", lake: Lake, journals: dict[str, Path]) -> list[Repaired]:
+def repair(spark: "SparkSession", lake: Lake, journals: Journals) -> list[Repaired]:
     """Write wrong rows again from the journals; right rows stay as they are, and nothing is ever missing or twice."""
-    rows: dict[str, int] = dict.fromkeys(journals, 0)
+    rows: dict[JournalKey, int] = dict.fromkeys(journals, 0)
     for paths in _groups(lake, journals):
-        for broker, count in retried(lambda paths=paths: _replace(spark, lake, paths, journals)).items():  # type: ignore[misc]
-            rows[broker] += count
+        for key, count in retried(lambda paths=paths: _replace(spark, lake, paths, journals)).items():  # type: ignore[misc]
+            rows[key] += count
     left = judge(lake, journals)
-    return [Repaired(broker, rows.get(broker, 0), content) for broker, content in sorted(left.items())]
+    return [Repaired(*key, rows.get(key, 0), content) for key, content in sorted(left.items())]
 
 
-def _groups(lake: Lake, journals: dict[str, Path]) -> Iterator[set[str]]:
+def _groups(lake: Lake, journals: Journals) -> Iterator[set[str]]:
     """The paths of files that hold wrong rows, so many at a time as one transaction should replace."""
     group: set[str] = set()
     rows = 0
+    brokers = {key.broker for key in journals}
     for file in lake.files("messages") if lake.exists("messages") else []:
-        tally = _Tally(file.partition["broker"])
-        if tally.broker not in journals:
+        tallies: _Tallies = {}
+        if file.partition["broker"] not in brokers:
             continue
-        _judge_file(lake, file, journals[tally.broker], tally)
-        if not len(tally.wrong):
+        _judge_file(lake, file, journals, tallies)
+        if not any(len(tally.wrong) for tally in tallies.values()):
             continue
         group.add(file.path)
         rows += file.rows
@@ -120,8 +134,9 @@ def _groups(lake: Lake, journals: dict[str, Path]) -> Iterator[set[str]]:
         yield group
 
 
-def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: dict[str, Path]) -> dict[str, int]:
+def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: Journals) -> dict[JournalKey, int]:
     """One transaction: the files leave, their right rows and the rows written again come. The number of the latter."""
+    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from metromq.pipeline.transforms.messages import to_messages
@@ -135,9 +150,8 @@ def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: dict[
             return {}
         landed = spark.read.schema(from_arrow_schema(LANDED_MESSAGES)).parquet(str(scratch))
         again = to_messages(landed)
-        kept = lake.read(spark, "messages", files).join(
-            landed.select("broker", "offset"), ["broker", "offset"], "left_anti"
-        )
+        kept = lake.read(spark, "messages", files).withColumn("journal", F.coalesce("journal", F.lit("")))
+        kept = kept.join(landed.select(*_KEY), _KEY, "left_anti")
         lake.commit("messages", lake.write_files(kept.unionByName(again), "messages"), files)
         return counts
     finally:
@@ -146,30 +160,41 @@ def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: dict[
         scratch.rmdir()
 
 
-def _write_again(lake: Lake, files: Sequence[TableFile], journals: dict[str, Path], scratch: Path) -> dict[str, int]:
-    """The wrong rows of the files as the journal has them, as Parquet; how many, by broker."""
-    wrong: dict[str, Ranges] = {}
+def _write_again(lake: Lake, files: Sequence[TableFile], journals: Journals, scratch: Path) -> dict[JournalKey, int]:
+    """The wrong rows of the files as the journal has them, as Parquet; how many, by journal."""
+    wrong: dict[JournalKey, Ranges] = {}
     for number, file in enumerate(files):
-        broker = file.partition["broker"]
+        tallies: _Tallies = {}
         with pq.ParquetWriter(scratch / f"{number}.parquet", LANDED_MESSAGES) as out:
-            tally = _Tally(broker, out)
-            _judge_file(lake, file, journals[broker], tally)
-        for first, last in tally.wrong:
-            wrong.setdefault(broker, Ranges()).add(first, last)
-    return {broker: len(ranges) for broker, ranges in wrong.items()}
+            _judge_file(lake, file, journals, tallies, out)
+        for key, tally in tallies.items():
+            for first, last in tally.wrong:
+                wrong.setdefault(key, Ranges()).add(first, last)
+    return {key: len(ranges) for key, ranges in wrong.items()}
 
 
-def _judge_file(lake: Lake, file: TableFile, journal: Path | None, tally: _Tally) -> None:
+def _judge_file(lake: Lake, file: TableFile, journals: Journals, tallies: _Tallies, out: Any = None) -> None:
     source = pq.ParquetFile(lake.path("messages") / file.path)
-    reader = JournalReader(journal) if journal is not None else None
+    there = [name for name in _ROWS.names if name in source.schema_arrow.names]
+    readers: dict[JournalKey, JournalReader] = {}
     try:
-        for batch in source.iter_batches(CHUNK_ROWS, columns=list(_ROWS.names)):
-            rows = pa.table(batch).select(_ROWS.names).cast(_ROWS).sort_by("offset")
-            known = _judge_rows(rows, reader, tally) if reader is not None else np.zeros(len(rows), bool)
-            _note_gone(rows.filter(pa.array(~known)), tally)
+        for batch in source.iter_batches(CHUNK_ROWS, columns=there):
+            rows = with_columns(pa.table(batch), _ROWS)
+            names = pc.fill_null(rows["journal"], "")
+            for name in pc.unique(names).to_pylist():
+                key = JournalKey(file.partition["broker"], name)
+                if key in journals and key not in readers:
+                    readers[key] = JournalReader(journals[key])
+                tally = tallies.setdefault(key, _Tally(key, out))
+                _judge_journal(rows.filter(pc.equal(names, name)).sort_by("offset"), readers.get(key), tally)
     finally:
-        if reader is not None:
+        for reader in readers.values():
             reader.close()
+
+
+def _judge_journal(rows: pa.Table, reader: JournalReader | None, tally: _Tally) -> None:
+    known = _judge_rows(rows, reader, tally) if reader is not None else np.zeros(len(rows), bool)
+    _note_gone(rows.filter(pa.array(~known)), tally)
 
 
 def _judge_rows(rows: pa.Table, reader: JournalReader, tally: _Tally) -> Flags:
@@ -200,7 +225,7 @@ def _held(reader: JournalReader, first: int, last: int) -> Iterator[tuple[int, l
 
 def _compare(rows: pa.Table, start: int, bodies: list[bytes], tally: _Tally) -> None:
     offsets = rows["offset"].to_numpy()
-    twin = slow_table(tally.broker, start, bodies).take(pa.array(offsets - start))
+    twin = slow_table(tally.key, start, bodies).take(pa.array(offsets - start))
     foreign = _differs(rows, twin, "time")
     older = rows["properties"].is_null().to_numpy()
     wrong = np.zeros(len(offsets), bool)
@@ -260,15 +285,17 @@ def opens_with_note(payload: bytes) -> bool:
     return whole == size and 0 < note.stage <= FINAL and note.flags < 4
 
 
-def slow_table(broker: str, first: int, bodies: Sequence[bytes]) -> pa.Table:
+def slow_table(key: JournalKey, first: int, bodies: Sequence[bytes]) -> pa.Table:
     """As `decode.decode_batch`, by the broker's own decoder."""
     messages = [decode_message(body, first + number).message for number, body in enumerate(bodies)]
     columns = {
-        "broker": [broker] * len(messages),
+        "broker": [key.broker] * len(messages),
+        "journal": [key.journal] * len(messages),
         "offset": [message.offset for message in messages],
         "time": [message.time_us for message in messages],
         "kind": [KINDS[message.kind] for message in messages],
         "expires_at": [message.expires_at_us or None for message in messages],
+        "arrived": [message.arrived_us or None for message in messages],
     }
     for name in LANDED_MESSAGES.names:
         if name not in columns:

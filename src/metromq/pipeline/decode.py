@@ -25,12 +25,13 @@ _IDENTIFIER: Final = _dtype(layout.IDENTIFIER)
 _NOTE_LENGTH: Final = _dtype(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = _dtype(layout.ORIGIN_HEAD)
 _USED: Final = _dtype(layout.USED)
+_ARRIVAL: Final = _dtype(layout.ARRIVAL)
 _PARTS: Final = len(layout.PARTS)
 
 Ints = Any  # numpy arrays of integers
 
 
-def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes]) -> pa.Table:
+def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes], journal: str = "") -> pa.Table:
     """The bodies of messages `first_offset`, `first_offset` + 1, ... as one table of `LANDED_MESSAGES`."""
     count = len(bodies)
     lengths = np.fromiter(map(len, bodies), np.int64, count)
@@ -43,7 +44,8 @@ def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes]) -> pa.
     fields = pa.Array.from_buffers(
         pa.large_binary(), count * _PARTS, [None, pa.py_buffer(cuts), pa.py_buffer(data)], null_count=0
     )
-    origin_heads = cuts[:-1].reshape(count, _PARTS)[:, layout.PARTS.index("origin_head")]
+    begins = cuts[:-1].reshape(count, _PARTS)
+    origin_heads, arrivals = (begins[:, layout.PARTS.index(part)] for part in ("origin_head", "arrived"))
     columns = {
         "broker": pa.repeat(pa.scalar(broker), count),
         "offset": np.arange(first_offset, first_offset + count, dtype=np.int64),
@@ -58,6 +60,8 @@ def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes]) -> pa.
         "origin_offset": _origin_offsets(data, head, origin_heads),
         "properties": fields.take(_every(count, "properties")).cast(pa.binary()),
         "expires_at": pa.array(head["expires_us"].astype(np.int64), mask=head["expires_us"] == 0).cast(TIME),
+        "journal": pa.repeat(pa.scalar(journal), count),
+        "arrived": _arrivals(data, head, arrivals),
     }
     return pa.table(columns, schema=LANDED_MESSAGES)
 
@@ -76,12 +80,12 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
     _demand(origin <= ends, first_offset)
     uses = origin.copy()
     uses[with_origin] += _field(data, origin_head[with_origin], _ORIGIN_HEAD, "name")
-    payload = uses.copy()
-    payload[np.flatnonzero(head["flags"] & layout.USES)] += _USED.itemsize
+    arrived = uses + _USED.itemsize * ((head["flags"] & layout.USES) > 0)
+    payload = arrived + _ARRIVAL.itemsize * ((head["flags"] & layout.ARRIVED) > 0)
     _demand(payload <= ends, first_offset)
     cuts = np.empty(len(starts) * _PARTS + 1, np.int64)
     cuts[-1] = ends[-1] if len(ends) else 0
-    columns = (starts, topic, publisher, properties, targets, origin_head, origin, uses, payload)
+    columns = (starts, topic, publisher, properties, targets, origin_head, origin, uses, arrived, payload)
     cuts[:-1] = np.stack(columns, axis=1).reshape(-1)
     return cuts
 
@@ -115,6 +119,13 @@ def _origin_offsets(data: Ints, head: Ints, origin_heads: Ints) -> Ints:
     rows = np.flatnonzero(head["flags"] & layout.ORIGIN)
     offsets[rows] = _field(data, origin_heads[rows], _ORIGIN_HEAD, "offset")
     return offsets
+
+
+def _arrivals(data: Ints, head: Ints, positions: Ints) -> Any:
+    times = np.zeros(len(head), np.int64)
+    rows = np.flatnonzero(head["flags"] & layout.ARRIVED)
+    times[rows] = _field(data, positions[rows], _ARRIVAL, "time_us").astype(np.int64)
+    return pa.array(times, mask=times == 0).cast(TIME)
 
 
 def _gather(data: Ints, positions: Ints, dtype: Any) -> Ints:

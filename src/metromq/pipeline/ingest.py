@@ -12,12 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from metromq.errors import MetroError
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
+from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY
 from metromq.pipeline.transforms.messages import to_messages
 
+NAMED = 5  # files that an error names
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,13 +51,13 @@ class Taken:
     rejected: tuple[Rejected, ...]
 
 
-def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> list[Slice]:
+def fresh_slices(files: Iterable[LandedFile], covered: dict[JournalKey, Ranges]) -> list[Slice]:
     """Per file the offsets that neither the lake nor an earlier file of the batch has; files with none are left out."""
-    seen: dict[str, Ranges] = {}
+    seen: dict[JournalKey, Ranges] = {}
     slices: list[Slice] = []
     for file in files:
-        before = covered.get(file.broker, Ranges())
-        batch = seen.setdefault(file.broker, Ranges())
+        before = covered.get(file.key, Ranges())
+        batch = seen.setdefault(file.key, Ranges())
         ranges = [part for first, last in before.missing(file.first, file.last) for part in batch.missing(first, last)]
         if ranges:
             batch.add(file.first, file.last)
@@ -64,11 +68,19 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[str, Ranges]) -> lis
 class Ingest:
     """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`)."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, landing: Landing, report: Callable[[Taken], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        landing: Landing,
+        report: Callable[[Taken], None],
+        say: Say = lambda text: None,
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._landing = landing
         self._report = report
+        self._say = say
         self._covered = lake.coverage()
 
     def take(self, names: DataFrame, batch: int) -> None:
@@ -80,7 +92,8 @@ class Ingest:
     def take_files(self, files: Sequence[LandedFile], application: str, batch: int) -> Taken:
         present, rejected = self._inspect(files)
         messages = sorted(
-            (file for file in present if file.kind == MESSAGES), key=lambda file: (file.broker, file.first)
+            (file for file in present if file.kind == MESSAGES),
+            key=lambda file: (file.broker, file.journal, file.first),
         )
         telemetry = [file for file in present if file.kind == TELEMETRY]
         slices = self._take_messages(messages, application, batch, rejected)
@@ -115,18 +128,21 @@ class Ingest:
         """Write what `frame` makes of the files; if the job fails, set the broken files aside and write the others."""
         while files:
             try:
-                return self._lake.write_files(frame(files), table), files
-            except (Py4JJavaError, PySparkException):
-                files, broken = self._inspect(files, deep=True)
-                if not broken:
-                    raise  # every page of every file can be read: the fault is not in the data
+                return patiently(lambda: self._lake.write_files(frame(files), table), self._say), files  # noqa: B023
+            except (Py4JJavaError, PySparkException) as error:
+                good, broken = self._inspect(files, deep=True)
+                if not broken:  # every page of every file can be read, and is what it should be
+                    names = ", ".join(file.path for file in files[:NAMED])
+                    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+                    raise MetroError(f"cannot load {names}{more}: {_reason(error)}") from error
+                files = good
                 rejected.extend(broken)
         return [], []
 
     def _take_messages(
         self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]
     ) -> list[Slice]:
-        if not fresh_slices(files, self._covered) or self._lake.done("messages", application) >= batch:
+        if not fresh_slices(files, self._covered):
             return []
         added, good = self._write(
             "messages", files, lambda files: self._messages(fresh_slices(files, self._covered)), rejected
@@ -136,7 +152,7 @@ class Ingest:
             self._lake.commit("messages", added, done={application: batch})
         for item in slices:
             for first, last in item.ranges:
-                self._covered.setdefault(item.file.broker, Ranges()).add(first, last)
+                self._covered.setdefault(item.file.key, Ranges()).add(first, last)
         return slices
 
     def _messages(self, slices: list[Slice]) -> DataFrame:
@@ -155,7 +171,7 @@ class Ingest:
         return to_messages(reduce(DataFrame.unionByName, frames))
 
     def _take_telemetry(self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]) -> int:
-        if not files or self._lake.done("telemetry", application) >= batch:
+        if not files:
             return 0
         known = self._known_windows(files)
         fresh = [file for file in files if (file.broker, file.first, file.last) not in known]
@@ -172,11 +188,16 @@ class Ingest:
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
         """The (broker, window, sequence) that the table has on the days in question."""
         days = {(_EPOCH + timedelta(microseconds=file.first)).date() for file in files}
-        table = self._lake.open("telemetry").to_pyarrow_table(
-            filters=[("day", "in", sorted(days))], columns=["broker", "window_start", "sequence"]
-        )
+        there = [file for file in self._lake.files("telemetry") if file.partition["day"] in days]
+        table = self._lake.arrow("telemetry", there, ("broker", "window_start", "sequence"))
         unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
         return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says what went wrong; the first of all says only which call it was."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line.lstrip(": ") for line in lines if "Exception" in line or "Error" in line), lines[0])
 
 
 def _microseconds(moment: datetime) -> int:

@@ -6,11 +6,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Final
+from typing import IO, Final
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import StreamingQueryException
@@ -22,7 +22,8 @@ from metromq.pipeline import landing_source
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from metromq.pipeline.maintain import compact
+from metromq.pipeline.maintain import compact, remove_orphans
+from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.refresh import refresh
 from metromq.pipeline.spark import java_pid
 
@@ -49,29 +50,44 @@ def run(
     options: RunOptions,
     report: Callable[[Taken], None],
     stop: Event | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
+    lock: "LakeLock | None" = None,
 ) -> None:
-    """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace."""
+    """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace.
+
+    `lock`: the caller holds it already, from before it started Spark.
+    """
     stop = stop or Event()
-    with lake_lock(lake, java_pid(spark)):
-        keeper = _Keeper(spark, lake, options)
+    with nullcontext(lock) if lock is not None else lake_lock(lake) as held:
+        held.names(java_pid(spark))
+        remove_orphans(lake)
+        keeper = _Keeper(spark, lake, options, say)
         area = Landing(options.landing or lake.landing)
-        gate = _Gate(Ingest(spark, lake, area, report))
-        query = _start(spark, lake, area, options, gate)
+        gate = _Gate(Ingest(spark, lake, area, report, say))
         if not options.once:
             keeper.start()
         try:
-            while not query.awaitTermination(0.25) and not stop.is_set() and not keeper.failed:
-                pass
+            patiently(lambda: _follow(spark, lake, area, options, gate, lambda: stop.is_set() or keeper.failed), say)
         except StreamingQueryException as error:
             raise MetroError(f"the stream failed: {_cause(str(error))}") from error
         finally:
             gate.close()
-            query.stop()
             keeper.finish()
         if options.once and options.refresh_seconds:
             say("refreshing the statistics")
-            refresh(spark, Lake(lake.root))
+            patiently(lambda: refresh(spark, Lake(lake.root)), say)
+
+
+def _follow(
+    spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, gate: "_Gate", ends: Callable[[], object]
+) -> None:
+    query = _start(spark, lake, area, options, gate)
+    try:
+        while not query.awaitTermination(0.25) and not ends():
+            pass
+        gate.close()
+    finally:
+        query.stop()
 
 
 def _cause(text: str) -> str:
@@ -118,8 +134,9 @@ def _start(spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, 
 class _Keeper(Thread):
     """Statistics and small files beside the stream, so that they delay no message; it has its own view of the lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions, say: Say) -> None:
         super().__init__(name="metromq-keeper", daemon=True)
+        self._say = say
         self._spark = spark
         self._lake = Lake(lake.root)
         self._options = options
@@ -131,7 +148,7 @@ class _Keeper(Thread):
         while not self._end.wait(self._options.refresh_seconds or IDLE_SECONDS):
             try:
                 if self._options.refresh_seconds:
-                    refresh(self._spark, self._lake)
+                    patiently(lambda: refresh(self._spark, self._lake), self._say, self._end.wait)
                 if 0 < self._options.compact_seconds <= time.monotonic() - compacted:
                     compact(self._lake)
                     compacted = time.monotonic()
@@ -150,8 +167,21 @@ class _Keeper(Thread):
             raise self.failed
 
 
+class LakeLock:
+    """Held; `names` writes down which Java works for the holder, for whoever comes after a kill."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def names(self, java: int) -> None:
+        self._file.seek(0)
+        self._file.truncate(0)
+        self._file.write(json.dumps({"python": os.getpid(), "java": java, "java_started": _started(java)}))
+        self._file.flush()
+
+
 @contextmanager
-def lake_lock(lake: Lake, java: int) -> Iterator[None]:
+def lake_lock(lake: Lake) -> Iterator[LakeLock]:
     """One ingest per lake. A killed Python leaves its Java alive for a moment, which may still write: wait for it."""
     lake.root.mkdir(parents=True, exist_ok=True)
     with open(lake.root / "_ingest.lock", "a+") as file:
@@ -163,23 +193,19 @@ def lake_lock(lake: Lake, java: int) -> Iterator[None]:
                 f"another `metromq pipeline run` is working on {lake.root} ({file.read().strip()}); stop it first"
             ) from None
         file.seek(0)
-        _await_end(file.read(), java)
-        file.truncate(0)
-        file.write(json.dumps({"python": os.getpid(), "java": java, "java_started": _started(java)}))
-        file.flush()
+        _await_end(file.read())
         try:
-            yield
+            yield LakeLock(file)
         finally:
             file.truncate(0)
 
 
-def _await_end(note: str, own: int) -> None:
-    """`own` is this process's Java, which may have been left by a run that failed."""
-    if not note:
-        return
-    left = json.loads(note)
+def _await_end(note: str) -> None:
+    left = json.loads(note) if note else {"python": os.getpid()}
+    if left["python"] == os.getpid():
+        return  # this process's own Java, after a run that failed
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while left["java"] != own and _started(left["java"]) == left["java_started"]:
+    while _started(left["java"]) == left["java_started"]:
         if time.monotonic() > deadline:
             raise UsageError(
                 f"the Java process {left['java']} of a killed run is still running; stop it, then start again"

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -13,24 +14,32 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from metromq.errors import UsageError
-from metromq.files import replace_file, replacing
-from metromq.pipeline.schemas import LANDING_VERSION, VERSION_KEY
+from metromq.files import UNFINISHED, replace_file, replacing
+from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, VERSION_KEY
 
 MESSAGES: Final = "messages"
 TELEMETRY: Final = "telemetry"
 REJECTED: Final = "rejected"
-_NAME: Final = re.compile(r"(?P<broker>.+)-(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
+_NAME: Final = re.compile(r"(?:(?P<journal>[0-9a-f]{1,16})-)?(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
+_NOTE: Final = re.compile(r"_position(?:-(?P<journal>[0-9a-f]+))?\.json")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A file by its name: of messages, offsets first..last; of telemetry, window start and sequence."""
+    """A file by its name: of messages, offsets first..last of a journal; of telemetry, window start and sequence."""
 
     kind: str
     broker: str
     first: int
     last: int
+    journal: str = ""
+
+    @property
+    def key(self) -> JournalKey:
+        return JournalKey(self.broker, self.journal)
 
     @property
     def rows(self) -> int:
@@ -38,7 +47,8 @@ class LandedFile:
 
     @property
     def path(self) -> str:
-        return f"{self.kind}/{self.broker}/{self.broker}-{self.first:020d}-{self.last:020d}.parquet"
+        journal = f"{self.journal}-" if self.journal else ""
+        return f"{self.kind}/{self.broker}/{self.broker}-{journal}{self.first:020d}-{self.last:020d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +68,15 @@ def check_broker_name(broker: str) -> str:
 def parse_path(path: str) -> LandedFile | None:
     """None: not a file that a recorder made (a temporary name, a position, something of someone else)."""
     parts = PurePosixPath(path).parts
-    match = _NAME.fullmatch(parts[-1])
-    if len(parts) != 3 or match is None or match["broker"] != parts[1] or parts[0] not in (MESSAGES, TELEMETRY):
+    if len(parts) != 3 or parts[0] not in (MESSAGES, TELEMETRY) or not parts[2].startswith(f"{parts[1]}-"):
+        return None
+    match = _NAME.fullmatch(parts[2].removeprefix(f"{parts[1]}-"))
+    if match is None or (parts[0] == TELEMETRY and match["journal"]):
         return None
     first, last = int(match["first"]), int(match["last"])
     if parts[0] == MESSAGES and last < first:
         return None
-    return LandedFile(parts[0], parts[1], first, last)
+    return LandedFile(parts[0], parts[1], first, last, match["journal"] or "")
 
 
 class Landing:
@@ -94,6 +106,12 @@ class Landing:
         with replacing(Path(target)) as out:
             pq.write_table(table, out, **_WRITE)
 
+    def remove_unfinished(self, broker: str) -> None:
+        """What a recorder of this broker left half-written when it was killed; for one that is alone."""
+        for kind in (MESSAGES, TELEMETRY) if self._local else ():
+            for path in Path(self._base, kind, broker).glob(f".*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+
     def files(self) -> list[LandedFile]:
         """Every landed file, by kind, broker and first offset."""
         found: list[LandedFile] = []
@@ -103,7 +121,7 @@ class Landing:
                 file = parse_path(info.path.removeprefix(self._base).lstrip("/"))
                 if file is not None and info.type == fs.FileType.File:
                     found.append(file)
-        return sorted(found, key=lambda file: (file.kind, file.broker, file.first, file.last))
+        return sorted(found, key=lambda file: (file.kind, file.broker, file.journal, file.first, file.last))
 
     def remove(self, files: Iterable[LandedFile]) -> None:
         for file in files:
@@ -121,7 +139,8 @@ class Landing:
         try:
             with self._fs.open_input_file(path) as source:
                 parquet = pq.ParquetFile(source, page_checksum_verification=True)
-                if file.kind == MESSAGES and (trouble := _misnamed(parquet.metadata, file)):
+                trouble = _misshapen(parquet, file.kind) or _misnamed(parquet.metadata, file)
+                if trouble:
                     return trouble
                 if deep:
                     for group in range(parquet.metadata.num_row_groups):
@@ -152,42 +171,88 @@ class Landing:
                 found.append(Rejected(path, reason))
         return sorted(found, key=lambda item: item.path)
 
-    def write_note(self, broker: str, note: dict[str, Any]) -> None:
+    def write_note(self, key: JournalKey, note: dict[str, Any]) -> None:
         """The recorder's own position, replaced whole; the leading underscore hides it from Spark."""
-        folder = f"{self._base}/{MESSAGES}/{broker}"
-        self._fs.create_dir(folder, recursive=True)
-        target, content = f"{folder}/_position.json", json.dumps(note).encode()
+        target = f"{self._base}/{MESSAGES}/{key.broker}/{_note_name(key.journal)}"
+        self._fs.create_dir(target.rsplit("/", 1)[0], recursive=True)
+        content = json.dumps(note).encode()
         if self._local:
             replace_file(Path(target), content)
             return
         with self._fs.open_output_stream(target) as out:
             out.write(content)
 
-    def read_note(self, broker: str) -> dict[str, Any]:
+    def read_note(self, key: JournalKey) -> dict[str, Any]:
         try:
-            with self._fs.open_input_stream(f"{self._base}/{MESSAGES}/{broker}/_position.json") as source:
+            with self._fs.open_input_stream(
+                f"{self._base}/{MESSAGES}/{key.broker}/{_note_name(key.journal)}"
+            ) as source:
                 note = json.loads(source.read())
         except FileNotFoundError:
             return {}
         assert isinstance(note, dict)
         return note
 
-    def brokers(self) -> list[str]:
-        """Every broker whose recorder has ever been here."""
-        selector = fs.FileSelector(f"{self._base}/{MESSAGES}", allow_not_found=True)
-        return sorted(info.base_name for info in self._fs.get_file_info(selector) if info.type == fs.FileType.Directory)
+    def noted(self) -> list[JournalKey]:
+        """Every journal that a recorder has ever followed here."""
+        selector = fs.FileSelector(f"{self._base}/{MESSAGES}", recursive=True, allow_not_found=True)
+        return sorted(
+            JournalKey(PurePosixPath(info.path).parent.name, match["journal"] or "")
+            for info in self._fs.get_file_info(selector)
+            if (match := _NOTE.fullmatch(info.base_name)) is not None
+        )
 
 
 # Page checksums let the reader tell damaged pages from odd data; dictionaries and zstd level 1 keep the recorder cheap.
 _WRITE: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
 
 
+def _note_name(journal: str) -> str:
+    return f"_position-{journal}.json" if journal else "_position.json"
+
+
+def _misshapen(parquet: Any, kind: str) -> str | None:
+    """Columns that recorders always wrote are there, of the right type and without nulls; newer ones may be missing."""
+    schema, metadata = parquet.schema_arrow, parquet.metadata
+    wanted, needed = (LANDED_MESSAGES, _ALWAYS) if kind == MESSAGES else (LANDED_TELEMETRY, _COUNTED)
+    for item in wanted:
+        if item.name not in schema.names:
+            if item.name in needed:
+                return f"has no column {item.name!r}"
+            continue
+        found = schema.field(item.name).type
+        if found != item.type:
+            return f"its column {item.name!r} is {found}, not {item.type}"
+        if item.name in needed and _nulls(parquet, metadata, item.name):
+            return f"its column {item.name!r} has nulls"
+    return None
+
+
+_ALWAYS: Final = frozenset(("broker", "offset", "time", "topic", "payload", "qos", "retain", "publisher"))
+_COUNTED: Final = frozenset(item.name for item in LANDED_TELEMETRY if item.name not in ("detail", "delay_counts"))
+
+
+def _nulls(parquet: Any, metadata: Any, column: str) -> bool:
+    """The footer tells, or the pages do."""
+    index = [metadata.schema.column(number).path for number in range(metadata.num_columns)].index(column)
+    stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    if all(item is not None and item.has_null_count for item in stats):
+        return any(item.null_count for item in stats)
+    return bool(parquet.read(columns=[column])[column].null_count)
+
+
 def _misnamed(metadata: Any, file: LandedFile) -> str | None:
     """Dense offsets let the footer prove that the file holds what its name says."""
-    if metadata.num_rows != file.rows:
+    if file.kind == MESSAGES and metadata.num_rows != file.rows:
         return f"holds {metadata.num_rows} rows, but its name says {file.rows}"
-    wanted = {"broker": (file.broker, file.broker), "offset": (file.first, file.last)}
-    names = metadata.schema.to_arrow_schema().names
+    wanted: dict[str, tuple[Any, Any]] = {"broker": (file.broker, file.broker)}
+    if file.kind == MESSAGES:
+        wanted |= {"offset": (file.first, file.last)}
+        wanted |= {"journal": (file.journal, file.journal)} if file.journal else {}
+    else:
+        start = _EPOCH + timedelta(microseconds=file.first)
+        wanted |= {"window_start": (start, start), "sequence": (file.last, file.last)}
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     for column, (low, high) in wanted.items():
         if column not in names:
             return f"has no column {column!r}"
@@ -195,6 +260,6 @@ def _misnamed(metadata: Any, file: LandedFile) -> str | None:
         stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
         if any(item is None or not item.has_min_max for item in stats):
             return f"carries no statistics for {column!r}"
-        if min(item.min for item in stats) != low or max(item.max for item in stats) != high:
+        if stats and (min(item.min for item in stats) != low or max(item.max for item in stats) != high):
             return f"its {column}s are not those of its name"
     return None

@@ -2,18 +2,21 @@
 
 import shutil
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from metromq.errors import UsageError
 from metromq.pipeline.content import Content, judge
-from metromq.pipeline.lake import Lake, TableFile, offset_ranges, retried
+from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.lake import EXPIRED, Lake, TableFile, offset_ranges, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -38,9 +41,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class BrokerCheck:
-    """What `check` found for one broker."""
+    """What `check` found for one journal of one broker."""
 
     broker: str
+    journal: str
     rows: int
     first: int | None
     last: int | None
@@ -70,52 +74,53 @@ class Expired:
     rows: int
 
 
-def check(lake: Lake, landing: Landing, journals: dict[str, Path] | None = None) -> list[BrokerCheck]:
+def check(lake: Lake, landing: Landing, journals: dict[JournalKey, Path] | None = None) -> list[BrokerCheck]:
     """Reads every offset in `messages`: dense offsets turn a count into a proof. With `journals`, every row as well."""
     contents = judge(lake, journals) if journals is not None else {}
     rows, held = _held(lake)
-    expired: dict[str, Ranges] = {}
-    for row in lake.arrow("expired").to_pylist() if lake.exists("expired") else []:
-        expired.setdefault(row["broker"], Ranges()).add(row["first"], row["last"])
-    brokers = sorted({*held, *expired, *landing.brokers()})
-    found = [
-        _check_broker(broker, rows.get(broker, 0), held.get(broker, Ranges()), expired.get(broker, Ranges()), landing)
-        for broker in brokers
-    ]
-    return [replace(item, content=contents.get(item.broker)) for item in found]
+    expired = lake.expired()
+    waiting = [file for file in landing.files() if file.kind == MESSAGES]
+    rejected = [file for item in landing.rejected() if (file := parse_path(item.path)) and file.kind == MESSAGES]
+    keys = sorted({*held, *expired, *landing.noted(), *(file.key for file in (*waiting, *rejected))})
+    found: list[BrokerCheck] = []
+    for key in keys:
+        reasons = {
+            "waiting": Ranges((file.first, file.last) for file in waiting if file.key == key),
+            "rejected": Ranges((file.first, file.last) for file in rejected if file.key == key),
+        }
+        place = (key, rows.get(key, 0), held.get(key, Ranges()), expired.get(key, Ranges()))
+        found.append(replace(_check_journal(*place, landing.read_note(key), reasons), content=contents.get(key)))
+    return found
 
 
-def _held(lake: Lake) -> tuple[dict[str, int], dict[str, Ranges]]:
-    rows: dict[str, int] = {}
-    held: dict[str, Ranges] = {}
+def _held(lake: Lake) -> tuple[dict[JournalKey, int], dict[JournalKey, Ranges]]:
+    rows: dict[JournalKey, int] = {}
+    held: dict[JournalKey, Ranges] = {}
     for file in lake.files("messages") if lake.exists("messages") else []:
-        broker, path = file.partition["broker"], lake.path("messages") / file.path
-        rows[broker] = rows.get(broker, 0) + pq.read_metadata(path).num_rows
-        for first, last in offset_ranges(path):
-            held.setdefault(broker, Ranges()).add(first, last)
+        read = lake.arrow("messages", [file], ("broker", "journal", "offset"))
+        for journal, count in Counter(name or "" for name in read["journal"].to_pylist()).items():
+            key = JournalKey(file.partition["broker"], journal)
+            rows[key] = rows.get(key, 0) + count
+        for journal, ranges in offset_ranges(lake.path("messages") / file.path).items():
+            for first, last in ranges:
+                held.setdefault(JournalKey(file.partition["broker"], journal), Ranges()).add(first, last)
     return rows, held
 
 
-def _check_broker(broker: str, rows: int, held: Ranges, expired: Ranges, landing: Landing) -> BrokerCheck:
-    note = landing.read_note(broker)
+def _check_journal(
+    key: JournalKey, rows: int, held: Ranges, expired: Ranges, note: dict[str, Any], reasons: dict[str, Ranges]
+) -> BrokerCheck:
     known = Ranges([*held, *expired])
     start = [number for number in (note.get("first"), known.first) if number is not None]
     end = [number for number in (note.get("position", 0) - 1, known.last) if number is not None]
     missing = known.missing(min(start), max(end)) if start and end else []
     reasons = {
-        "waiting": Ranges(
-            (file.first, file.last) for file in landing.files() if file.kind == MESSAGES and file.broker == broker
-        ),
-        "rejected": Ranges(
-            (file.first, file.last)
-            for item in landing.rejected()
-            if (file := parse_path(item.path)) is not None and file.kind == MESSAGES and file.broker == broker
-        ),
+        **reasons,
         "lost": Ranges((first, last) for first, last in note.get("lost", [])),
         "unused": Ranges((first, last) for first, last in note.get("unused", [])),
     }
     gaps = [gap for first, last in missing for gap in _explain(first, last, reasons)]
-    return BrokerCheck(broker, rows, held.first, held.last, rows - len(held), len(expired), tuple(gaps))
+    return BrokerCheck(*key, rows, held.first, held.last, rows - len(held), len(expired), tuple(gaps))
 
 
 def _explain(first: int, last: int, reasons: dict[str, Ranges]) -> list[Gap]:
@@ -167,29 +172,48 @@ def _expire_table(lake: Lake, name: str, oldest: date, now: datetime) -> list[Ta
     if old and name == "messages":
         _write_down(lake, old, now)
     if old:
-        lake.commit(name, [], old)
+        lake.commit(name, [], old, {EXPIRED: oldest.toordinal()})
     return old
 
 
 def _write_down(lake: Lake, files: list[TableFile], now: datetime) -> None:
-    ranges: dict[str, Ranges] = {}
+    found: dict[JournalKey, Ranges] = {}
     for file in files:
-        for first, last in offset_ranges(lake.path("messages") / file.path):
-            ranges.setdefault(file.partition["broker"], Ranges()).add(first, last)
+        for journal, ranges in offset_ranges(lake.path("messages") / file.path).items():
+            for first, last in ranges:
+                found.setdefault(JournalKey(file.partition["broker"], journal), Ranges()).add(first, last)
     rows = [
-        {"broker": broker, "first": first, "last": last, "at": now}
-        for broker, parts in ranges.items()
+        {"broker": key.broker, "journal": key.journal, "first": first, "last": last, "at": now}
+        for key, parts in found.items()
         for first, last in parts
     ]
-    write_deltalake(lake.open("expired"), pa.Table.from_pylist(rows, TABLES["expired"].schema), mode="append")
+    table = pa.Table.from_pylist(rows, TABLES["expired"].schema)
+    write_deltalake(lake.open("expired"), table, mode="append", schema_mode="merge")
 
 
 def _clean(lake: Lake, name: str, keep_hours: int) -> None:
     """Remove files that no version within `keep_hours` names, and what killed jobs left behind."""
     lake.open(name).vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False)
-    for folder in lake.path(name).glob("_staging-*"):
-        if time.time() - folder.stat().st_mtime > STAGING_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+    remove_orphans(lake, [name])
+
+
+def remove_orphans(lake: Lake, names: Iterable[str] = TABLES) -> list[str]:
+    """What killed jobs left and no version of a table names: half-written files, and whole ones never committed.
+
+    Nobody knows whether another process is still at work on them, so they must be old first.
+    """
+    gone: list[Path] = []
+    left = [*lake.root.glob("_repair-*")]
+    for name in (name for name in names if lake.exists(name)):
+        hours = max(int(STAGING_SECONDS // 3600), 0)
+        table = lake.open(name)
+        old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+        gone += [lake.path(name) / unquote(path) for path in old]
+        left += lake.path(name).glob("_staging-*")
+    gone += [path for path in left if time.time() - path.stat().st_mtime > STAGING_SECONDS]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return [str(path.relative_to(lake.root)) for path in gone]
 
 
 def views(spark: "SparkSession", lake: Lake) -> list[str]:

@@ -1,6 +1,7 @@
 """Rows to MQTT messages: published by a client of our own, and acknowledged, before a batch may commit."""
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,21 +22,29 @@ class Sink:
     password: str | None
     qos: int
     max_inflight: int
+    tls: bool = False
+    cafile: str | None = None  # whom to trust; None: whom the system trusts
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> "Sink":
         given = {key.lower(): value for key, value in options.items()}
+        tls = given.get("tls", "true" if "cafile" in given else "false").lower() == "true"
         qos = int(given.get("qos", "1"))
         if qos not in (1, 2):
             raise UsageError(f"qos must be 1 or 2, not {qos}: a batch commits only what was acknowledged")
         return cls(
             given.get("host", "localhost"),
-            int(given.get("port", "1883")),
+            int(given.get("port", "8883" if tls else "1883")),
             given.get("username"),
             given.get("password"),
             qos,
             int(given.get("maxinflight", "1000")),
+            tls,
+            given.get("cafile"),
         )
+
+    def context(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cafile=self.cafile) if self.tls else None
 
     def check(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         if not {"topic", "payload"} <= set(columns) or not set(columns) <= _COLUMNS:
@@ -55,7 +64,14 @@ async def _publish(sink: Sink, columns: tuple[str, ...], rows: Iterator[Any]) ->
     count = 0
     waiting: set[asyncio.Task[None]] = set()
     password = sink.password.encode() if sink.password is not None else None
-    client = Client(sink.host, sink.port, username=sink.username, password=password, max_inflight=sink.max_inflight)
+    client = Client(
+        sink.host,
+        sink.port,
+        username=sink.username,
+        password=password,
+        tls=sink.context(),
+        max_inflight=sink.max_inflight,
+    )
     async with client:
         for row in rows:
             waiting.add(asyncio.ensure_future(_publish_row(client, sink.qos, dict(zip(columns, row, strict=True)))))

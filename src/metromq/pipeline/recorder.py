@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from metromq.errors import OffsetsGone, TelemetryDamaged, UsageError
 from metromq.journal import JournalReader
+from metromq.journal.identity import read_id
 from metromq.pipeline.decode import decode_batch
-from metromq.pipeline.journals import whereabouts
+from metromq.pipeline.journals import key_of, landed_position, whereabouts
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
 from metromq.telemetry.spool import read_window, set_aside, spooled, write_position
@@ -54,30 +55,46 @@ class Recorder:
     ) -> None:
         self.broker = check_broker_name(broker)
         self._journal = journal
-        self._reader = JournalReader(journal)
         self._landing = landing
         self._spool = spool
         self._roll_rows = roll_rows
-        note = landing.read_note(broker)
+        self._follow(start)
+
+    def _follow(self, start: int | None = None) -> None:
+        """The journal that is there now, from where its recording ended."""
+        self._reader = JournalReader(self._journal)
+        self._name = read_id(self._journal)
+        self.key = key_of(self._landing, self.broker, self._journal)
+        note = self._landing.read_note(self.key)
         self._first: int | None = note.get("first")
         self._lost: list[list[int]] = note.get("lost", [])
         self._unused: list[list[int]] = note.get("unused", [])
-        self.position = durable_position(landing, broker) if start is None else start
+        self.position = landed_position(self._landing, self.key) if start is None else start
 
     def step(self) -> Landed:
         """Land what the journal and the spool hold beyond the position, up to one file's worth."""
         lost: tuple[int, int] | None = None
         try:
-            records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
+            records = self._read()
         except OffsetsGone as gone:
             lost = self._skip(gone.first, gone.unused)
-            records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
+            records = self._read()
         bodies = [body for _, body in records]
         if bodies:
             self._land(records[0][0], bodies)
         full = len(bodies) >= self._roll_rows or sum(map(len, bodies)) >= ROLL_BYTES
         windows, unreadable = self._ship_telemetry()
         return Landed(len(bodies), windows, full, lost, unreadable)
+
+    def _read(self) -> list[tuple[int, bytes]]:
+        """What is next in the journal; its name before and after tells that it was not replaced meanwhile."""
+        while True:
+            if read_id(self._journal) != self._name:
+                self._reader.close()
+                self._follow()
+            records = self._reader.read(self.position, self._roll_rows, ROLL_BYTES)
+            if read_id(self._journal) == self._name:
+                return records
 
     def run(
         self,
@@ -105,7 +122,8 @@ class Recorder:
         # Before it lands: a power cut must not leave the lake with messages that the broker has forgotten.
         sync_segments(self._journal, first)
         last = first + len(bodies) - 1
-        self._landing.put(LandedFile(MESSAGES, self.broker, first, last), decode_batch(self.broker, first, bodies))
+        file = LandedFile(MESSAGES, self.broker, first, last, self.key.journal)
+        self._landing.put(file, decode_batch(self.broker, first, bodies, self.key.journal))
         if self._first is None:
             self._first = first
         self.position = last + 1
@@ -125,7 +143,7 @@ class Recorder:
 
     def _note(self) -> None:
         note = {"position": self.position, "first": self._first, "lost": self._lost, "unused": self._unused}
-        self._landing.write_note(self.broker, note | whereabouts(self._journal))
+        self._landing.write_note(self.key, note | {"id": self._name} | whereabouts(self._journal))
         if self._spool is not None:
             write_position(self._spool, self.position)
 
@@ -159,13 +177,6 @@ def recorder_lock(data: Path, stop: threading.Event) -> Iterator[None]:
                 if stop.wait(0.1):
                     raise UsageError(f"another recorder is already following {data}") from None
         yield
-
-
-def durable_position(landing: Landing, broker: str) -> int:
-    """The offset to record next: a file that landed counts even if the note about it was never written."""
-    position: int = landing.read_note(broker).get("position", 0)
-    landed = [file.last + 1 for file in landing.files() if file.kind == MESSAGES and file.broker == broker]
-    return max([position, *landed])
 
 
 def sync_segments(journal: Path, offset: int) -> None:

@@ -23,6 +23,7 @@ from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, sites, traffic
 
 PLANNER_HOURS: Final = 24
 _MAX_RANGES: Final = 50  # more separate stretches of time are treated as one
+_TRAFFIC_KEY: Final = ("day", "window_start", "topic", "broker")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,28 +52,70 @@ def change(lake: Lake, source: str, target: str) -> Change:
 
 def refresh_traffic(spark: SparkSession, lake: Lake) -> bool:
     messages, telemetry = change(lake, "messages", "traffic"), change(lake, "telemetry", "traffic")
-    minutes = _minutes(messages.files, "time")
+    changed = _minutes(messages.files, "time")
     for first, last in _minutes(telemetry.files, "window_start"):
-        minutes.add(first, last)
-    minutes = _few(minutes)
-    done = {"messages": messages.version, "telemetry": telemetry.version}
-    if minutes.first is None:
+        changed.add(first, last)
+    if changed.first is None:
         return False
-    _learn_sites(spark, lake, telemetry)
-    fresh = traffic(
-        _rows(spark, lake, "messages", "time", minutes),
-        _rows(spark, lake, "telemetry", "window_start", minutes),
-        lake.read(spark, "sites"),
-    )
-    _replace(spark, lake, "traffic", fresh, minutes, done)
+    newly_placed = _learn_sites(spark, lake, telemetry)
+    for first, last in _minutes([f for f in lake.files("messages") if f.partition["broker"] in newly_placed], "time"):
+        changed.add(first, last)  # what they recorded before they said where they stand
+    kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60
+    late = _few(Ranges((first, min(last, kept - 1)) for first, last in changed if first < kept))
+    fresh = _few(Ranges((max(first, kept), last) for first, last in changed if last >= kept))
+    minutes, frames = Ranges(late), []
+    if late.first is not None:
+        frames.append(_with_late(spark, lake, messages, telemetry, late))
+    if fresh.first is not None:
+        margin = _margin(lake)
+        again, around = _wider(fresh, margin, 0, kept), _wider(fresh, margin, 2 * margin, kept)
+        rows = traffic(
+            _rows(spark, lake, "messages", "time", around),
+            _rows(spark, lake, "telemetry", "window_start", around),
+            lake.read(spark, "sites"),
+        )
+        frames.append(rows.where(_within("window_start", again)))
+        minutes = Ranges([*late, *again])
+    done = {"messages": messages.version, "telemetry": telemetry.version}
+    _replace(spark, lake, "traffic", reduce(DataFrame.unionByName, frames), minutes, done)
     return True
 
 
-def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> None:
-    """`sites` keeps the newest word of every broker, so that minutes without telemetry know their site too."""
+def _with_late(spark: SparkSession, lake: Lake, messages: Change, telemetry: Change, late: Ranges) -> DataFrame:
+    """Minutes whose other rows have expired cannot be made again: what came late is added to what `traffic` has."""
+    came = traffic(
+        lake.read(spark, "messages", messages.files).where(_within("time", late)),
+        lake.read(spark, "telemetry", telemetry.files).where(_within("window_start", late)),
+        lake.read(spark, "sites"),
+    )
+    both = _rows(spark, lake, "traffic", "window_start", late).unionByName(came)
+    most = ("publishers", "subscribers")
+    added = [item.name for item in TABLES["traffic"].schema if item.name not in (*_TRAFFIC_KEY, "site", *most)]
+    return both.groupBy(*_TRAFFIC_KEY).agg(
+        F.max("site").alias("site"),
+        *(F.sum(name).alias(name) for name in added),
+        *(F.max(name).alias(name) for name in most),
+    )
+
+
+def _margin(lake: Lake) -> int:
+    """How many minutes a broker's window may reach beyond the minute in which it begins; 0 for the usual ones."""
+    longest = max(map(lake.longest_window, lake.files("telemetry")), default=0.0)
+    return 0 if longest == 0 or (longest <= WINDOW_SECONDS and WINDOW_SECONDS % longest == 0) else -int(-longest // 60)
+
+
+def _wider(minutes: Ranges, before: int, after: int, kept: int) -> Ranges:
+    return Ranges((max(first - before, kept), last + after) for first, last in minutes)
+
+
+def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> set[str]:
+    """`sites` keeps the newest word of every broker, so that minutes without telemetry know their site too.
+
+    Those that said it for the first time.
+    """
     minutes = _minutes(telemetry.files, "window_start")
     if minutes.first is None:
-        return
+        return set()
     known = {row["broker"]: row for row in lake.arrow("sites").to_pylist()}
     heard = sites(_rows(spark, lake, "telemetry", "window_start", _few(minutes))).toArrow().to_pylist()
     news = [row for row in heard if row["broker"] not in known or known[row["broker"]]["since"] < row["since"]]
@@ -81,31 +124,20 @@ def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> None:
         merged = known | {row["broker"]: row for row in news}
         rows = spark.createDataFrame(pa.Table.from_pylist(list(merged.values()), TABLES["sites"].schema))
         lake.commit("sites", lake.write_files(rows.coalesce(1), "sites"), lake.files("sites"))
+    return {row["broker"] for row in moved} - known.keys()
 
 
 def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
-    """A late origin file completes links of any later minute: everything from the first changed minute on is anew."""
+    """Minutes of days that have expired stay as they are: percentiles cannot be added to."""
     messages = change(lake, "messages", "latency")
-    minutes = _minutes(messages.files, "time")
+    kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60
+    changed = _minutes(messages.files, "time")
+    minutes = _few(Ranges((max(first, kept), last) for first, last in changed if last >= kept))
     if minutes.first is None:
         return False
-    latest = max(_minute(file.high["time"]) for file in lake.files("messages"))
-    minutes = Ranges([(minutes.first, latest)])
-    linked = _rows(spark, lake, "messages", "time", minutes).where(F.col("kind") == "link")
-    fresh = latency(linked, lake.read(spark, "messages", _origin_files(lake, linked)))
+    fresh = latency(_rows(spark, lake, "messages", "time", minutes))
     _replace(spark, lake, "latency", fresh, minutes, {"messages": messages.version})
     return True
-
-
-def _origin_files(lake: Lake, linked: DataFrame) -> list[TableFile]:
-    """The files that may hold where the links' messages came from: offsets tell."""
-    spans = linked.groupBy("origin").agg(F.min("origin_offset").alias("low"), F.max("origin_offset").alias("high"))
-    wanted = {row["origin"]: (row["low"], row["high"]) for row in spans.collect() if row["low"] is not None}
-    return [
-        file
-        for file in lake.files("messages")
-        if file.partition["broker"] in wanted and file.overlaps("offset", *wanted[file.partition["broker"]])
-    ]
 
 
 def _daily(name: str, make: Callable[[DataFrame], DataFrame]) -> Callable[[SparkSession, Lake], bool]:
@@ -203,7 +235,9 @@ def _span(first: int, last: int) -> tuple[datetime, datetime]:
 
 
 def _minutes(files: Sequence[TableFile], column: str) -> Ranges:
-    return Ranges((_minute(file.low[column]), _minute(file.high[column])) for file in files)
+    """Files without statistics hold no moment at all: rows that older versions let in without one."""
+    known = (file for file in files if file.low[column] is not None)
+    return Ranges((_minute(file.low[column]), _minute(file.high[column])) for file in known)
 
 
 def _minute(moment: datetime) -> int:

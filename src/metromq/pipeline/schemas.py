@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-LANDING_VERSION: Final = 2  # 1 had no kind, origin, origin_offset, properties and expires_at
+LANDING_VERSION: Final = 3  # 1 had no kind, origin, origin_offset, properties and expires_at; 2 no journal and arrived
 VERSION_KEY: Final = b"metromq.landing"
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -26,6 +26,8 @@ LANDED_MESSAGES: Final = pa.schema(
         ("origin_offset", pa.int64()),
         ("properties", pa.binary()),
         ("expires_at", TIME),
+        ("journal", pa.string()),  # empty: the first of its broker, recorded before journals had names
+        ("arrived", TIME),  # of a copy from a peer; `time` is its origin's
     ]
 )
 
@@ -78,7 +80,7 @@ TABLES: Final[dict[str, TableSpec]] = {
     for spec in (
         _table(
             "messages",
-            "every recorded message, once, by (broker, offset)",
+            "every recorded message, once, by (broker, journal, offset)",
             [
                 ("offset", pa.int64()),
                 ("time", TIME),
@@ -96,18 +98,20 @@ TABLES: Final[dict[str, TableSpec]] = {
                 ("origin_offset", pa.int64()),
                 ("properties", pa.binary()),
                 ("expires_at", TIME),
+                ("journal", pa.string()),
+                ("arrived", TIME),
                 ("day", pa.date32()),
                 ("broker", pa.string()),
             ],
             by="day broker",
-            stats="offset time",
+            stats="offset time journal",
         ),
         TableSpec(
             "telemetry",
             "what each broker counted, by (broker, window, sequence)",
             pa.schema([*LANDED_TELEMETRY, ("day", pa.date32())]),
             ("day",),
-            ("window_start",),
+            ("window_start", "window_seconds"),
         ),
         _table(
             "sites",
@@ -237,6 +241,7 @@ TABLES: Final[dict[str, TableSpec]] = {
                 ("first", pa.int64()),
                 ("last", pa.int64()),
                 ("at", TIME),
+                ("journal", pa.string()),
             ],
         ),
     )

@@ -27,8 +27,10 @@ from pyspark.sql.streaming.datasource import (
 
 from metromq.errors import OffsetsGone, UsageError
 from metromq.journal import JournalReader
+from metromq.journal.identity import read_id
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.journals import journals
+from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES
 
@@ -40,7 +42,8 @@ _CHUNK_BYTES: Final = 32 << 20
 class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
     """Options for reading: path (a broker's data directory, or one that holds several), broker (its name, if not the
     directory's), startingOffsets (earliest or latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss.
-    Options for writing: host, port, username, password, qos (1), maxInflight. Columns: topic, payload, qos, retain.
+    Options for writing: host, port, username, password, tls, cafile, qos (1), maxInflight.
+    Columns: topic, payload, qos, retain.
     """
 
     @classmethod
@@ -79,31 +82,51 @@ class JournalOptions:
         self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
 
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """First offset and end of every broker that has something."""
+        """First offset and end of every journal that has something, by its name in offsets."""
         found: dict[str, tuple[int, int]] = {}
         for broker, folder in journals(self.path, self.broker).items():
+            name = place_name(JournalKey(broker, read_id(folder)))
             reader = JournalReader(folder)
             first, end = reader.bounds()
             reader.close()
             if end > first:
-                found[broker] = (first, end)
+                found[name] = (first, end)
         return found
 
     def slices(self, spans: dict[str, tuple[int, int]]) -> list["JournalSlice"]:
-        """Each broker's offsets, cut so that a long journal keeps more than one core busy."""
+        """Each journal's offsets, cut so that a long journal keeps more than one core busy."""
         folders = journals(self.path, self.broker)
+        keys = {name: place_key(name) for name in spans}
+        missing = [key.broker for key in keys.values() if key.broker not in folders]
+        if missing:
+            raise UsageError(f"{self.path} no longer holds the journal of {', '.join(missing)}")
         return [
-            JournalSlice(broker, str(folders[broker]), low, min(low + self.rows_per_partition, end), self.fail_on_loss)
-            for broker, (first, end) in spans.items()
+            JournalSlice(
+                keys[name],
+                str(folders[keys[name].broker]),
+                low,
+                min(low + self.rows_per_partition, end),
+                self.fail_on_loss,
+            )
+            for name, (first, end) in spans.items()
             for low in range(first, end, self.rows_per_partition)
         ]
 
 
-class JournalSlice(InputPartition):  # type: ignore[misc]
-    """Offsets [start, end) of one broker."""
+def place_name(key: JournalKey) -> str:
+    """A journal in Spark's offsets: `broker/journal`; checkpoints of older versions have only the broker."""
+    return f"{key.broker}/{key.journal}" if key.journal else key.broker
 
-    def __init__(self, broker: str, folder: str, start: int, end: int, fail_on_loss: bool) -> None:
-        self.broker = broker
+
+def place_key(name: str) -> JournalKey:
+    return JournalKey(*name.split("/", 1))
+
+
+class JournalSlice(InputPartition):  # type: ignore[misc]
+    """Offsets [start, end) of one journal."""
+
+    def __init__(self, key: JournalKey, folder: str, start: int, end: int, fail_on_loss: bool) -> None:
+        self.key = key
         self.folder = folder
         self.start = start
         self.end = end
@@ -122,7 +145,10 @@ class JournalBatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """An offset is {broker: next journal offset}; a broker that is not in it yet starts at its beginning."""
+    """An offset is {broker/journal: next offset in it}; a journal that is not in it yet starts at its beginning.
+
+    So a broker whose data directory was replaced goes on with its new journal.
+    """
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
@@ -140,26 +166,43 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         bounds = self._options.bounds()
+        start = _with_names(start, bounds)
         if self._target is not None:
             bounds = {
-                broker: (first, min(end, self._target[broker]))
-                for broker, (first, end) in bounds.items()
-                if broker in self._target
+                name: (first, min(end, self._target[name]))
+                for name, (first, end) in bounds.items()
+                if name in self._target
             }
-        spans = {broker: (start.get(broker, first), end) for broker, (first, end) in bounds.items()}
-        waiting = {broker: max(end - begin, 0) for broker, (begin, end) in spans.items()}
+        spans = {name: (start.get(name, first), end) for name, (first, end) in bounds.items()}
+        waiting = {name: max(end - begin, 0) for name, (begin, end) in spans.items()}
         most = None if isinstance(limit, ReadAllAvailable) else limit.max_rows
         granted = waiting if most is None else share(waiting, most)
-        return start | {broker: spans[broker][0] + rows for broker, rows in granted.items() if rows or broker in start}
+        return start | {name: spans[name][0] + rows for name, rows in granted.items() if rows or name in start}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        new = [broker for broker in end if broker not in start]
-        first = {broker: low for broker, (low, _) in self._options.bounds().items()} if new else {}
-        spans = {broker: (start.get(broker, first.get(broker, 0)), stop) for broker, stop in end.items()}
-        return self._options.slices({broker: span for broker, span in spans.items() if span[1] > span[0]})
+        for name in end:
+            broker = place_key(name).broker
+            if name != broker and name not in start and broker in start and broker not in end:
+                start = start | {
+                    name: start[broker]
+                }  # the batch in which an older checkpoint learnt the journal's name
+        new = [name for name in end if name not in start]
+        first = {name: low for name, (low, _) in self._options.bounds().items()} if new else {}
+        spans = {name: (start.get(name, first.get(name, 0)), stop) for name, stop in end.items()}
+        return self._options.slices({name: span for name, span in spans.items() if span[1] > span[0]})
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_slice(partition)
+
+
+def _with_names(start: dict[str, int], bounds: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """An older checkpoint names brokers only: it means their first journal, which reaches as far as it says."""
+    named = dict(start)
+    for name, (_, end) in bounds.items():
+        broker = place_key(name).broker
+        if name != broker and name not in start and start.get(broker, end + 1) <= end:
+            named[name] = named.pop(broker)
+    return named
 
 
 def share(waiting: dict[str, int], most: int) -> dict[str, int]:
@@ -174,7 +217,8 @@ def share(waiting: dict[str, int], most: int) -> dict[str, int]:
 def read_slice(partition: InputPartition) -> Iterator[Any]:
     """Arrow batches of one slice; offsets that are gone are an error unless the user said otherwise."""
     assert isinstance(partition, JournalSlice)
-    reader = JournalReader(Path(partition.folder))
+    key, folder = partition.key, Path(partition.folder)
+    reader = JournalReader(folder)
     position = partition.start
     try:
         while position < partition.end:
@@ -185,10 +229,17 @@ def read_slice(partition: InputPartition) -> Iterator[Any]:
                     raise UsageError(f"{gone}; set failOnDataLoss=false to continue without them") from gone
                 position = gone.first
                 continue
+            if key.journal and read_id(folder) != key.journal:
+                if partition.fail_on_loss:
+                    raise UsageError(
+                        f"{folder} holds another journal now: offsets {position} to {partition.end - 1} of {key} are "
+                        "gone; set failOnDataLoss=false to continue without them"
+                    )
+                return
             if not records:
-                raise UsageError(f"{partition.folder} ends before offset {partition.end}: is it another journal now?")
+                raise UsageError(f"{folder} ends before offset {partition.end}: is it another journal now?")
             bodies = [body for _, body in records]
-            yield from decode_batch(partition.broker, records[0][0], bodies).to_batches()
+            yield from decode_batch(key.broker, records[0][0], bodies, key.journal).to_batches()
             position = records[-1][0] + 1
     finally:
         reader.close()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JAVA_VERSIONS: Final = (17, 21, 25)
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_MEMORY: Final = "1g"
+_SCRATCH: Final = "metromq-spark-"
 _HELP: Final = "install Java 17, 21 or 25 and set JAVA_HOME, or take a JDK from PyPI: pip install 'metromq[jdk]'"
 
 # Spark's launcher asks for the incubating vector module, for linear algebra that nobody does here. The trimmed JDK on
@@ -125,7 +126,8 @@ def start(
         raise UsageError("the pipeline needs Spark: pip install 'metromq[pipeline]'") from error
     java = find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    scratch = tempfile.mkdtemp(prefix="metromq-spark-")
+    _remove_orphans()
+    scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
     builder = SparkSession.builder.master(master).appName(app).config("spark.driver.memory", memory)
     wanted = {
         **_SETTINGS,
@@ -155,6 +157,14 @@ def _environment(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def _remove_orphans() -> None:
+    """Scratch directories of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        owner = folder.name.removeprefix(_SCRATCH).split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def java_options() -> str:

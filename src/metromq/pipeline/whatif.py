@@ -84,9 +84,19 @@ def what_if(
     files = [file for file in files if file.partition["day"] == chosen]
     if not files:
         raise UsageError(f"{lake.root} has no traffic for {chosen or 'any day'}; run `metromq pipeline run` first")
-    traffic = lake.read(spark, "traffic", files)
+    traffic = placed(lake.read(spark, "traffic", files), city)
     tasks = max(2, -(-sum(file.rows for file in files) // _ROWS_PER_TASK))
     return count(traffic, choices, places(traffic, city), tasks)
+
+
+def placed(traffic: "DataFrame", city: City | None) -> "DataFrame":
+    """A city's file says where its brokers stand, whatever they said when they recorded."""
+    from pyspark.sql import functions as F
+
+    if city is None:
+        return traffic
+    pairs = [F.lit(text) for spec in city.brokers for text in (spec.name, spec.site or spec.name)]
+    return traffic.withColumn("site", F.coalesce(F.create_map(*pairs)[F.col("broker")], "site"))
 
 
 def places(traffic: "DataFrame", city: City | None = None) -> Places:
@@ -135,17 +145,20 @@ def count(traffic: "DataFrame", choices: Sequence[str], where: Places, tasks: in
         traffic.select(
             F.xxhash64("topic").alias("topic"),
             "site",
+            "broker",
             "publications",
             "subscribers",
             _area("topic", where.level).alias("area"),
         )
         .repartition(tasks, "topic")
-        .groupBy("topic", "site")
+        .groupBy("topic", "site", "broker")
         .agg(
             F.sum("publications").alias("publications"),
             F.max("subscribers").alias("subscribers"),
             F.first("area").alias("area"),
         )
+        .groupBy("topic", "site")
+        .agg(*(F.sum(name).alias(name) for name in ("publications", "subscribers")), F.first("area").alias("area"))
     )
     wanted = tuple(choices)
 

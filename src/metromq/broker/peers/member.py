@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 
 from metromq.broker import logs
 from metromq.broker.peers.tcp import Address, TcpDialler
@@ -14,14 +13,13 @@ from metromq.federation.city import City
 from metromq.federation.host import Host
 from metromq.federation.links.auth import NONCE_BYTES
 from metromq.federation.links.mqtt_transport import Credentials, MqttTransport
-from metromq.files import replace_file
 
 
 class CityMember:
-    def __init__(self, city: City, name: str, turns: Turns, data_dir: Path | None) -> None:
+    def __init__(self, city: City, name: str, turns: Turns, journal_id: str) -> None:
         self._city = city
         self._turns = turns
-        self.journal_id = _journal_id(data_dir)
+        self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
         self._ticking: asyncio.Task[None] | None = None
         self.host = Host(city, name, turns.hub, _report)
@@ -61,19 +59,6 @@ def _report(level: str, event: str, **details: object) -> None:
 
 def nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
-
-
-def _journal_id(data_dir: Path | None) -> str:
-    """Names this broker's journal, so that peers notice when it starts anew."""
-    if data_dir is None:
-        return secrets.token_hex(7)
-    path = data_dir / "journal-id"
-    known = path.read_text().strip() if path.exists() else ""
-    if not known:  # new, or emptied by a machine that crashed before the file was synced
-        data_dir.mkdir(parents=True, exist_ok=True)
-        known = secrets.token_hex(7)
-        replace_file(path, known)
-    return known
 
 
 def link_secret(city: City) -> bytes | None:

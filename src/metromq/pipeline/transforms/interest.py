@@ -8,6 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from metromq.pipeline.transforms.traffic import per_site
+
 MINHASH_BUCKETS: Final = 1024  # standard error of an estimated Jaccard index: at most 1 / (2 * sqrt(1024)) = 1.6 %
 EXACT_PAIRS: Final = 50_000_000  # so many joined rows take a minute; beyond, MinHash
 _EXPONENTS: Final = (0.0, 20.0)
@@ -15,12 +17,7 @@ _EXPONENTS: Final = (0.0, 20.0)
 
 def locality(traffic: DataFrame) -> DataFrame:
     """Per day and site: deliveries near and far, and how many subscribed topics the site itself publishes."""
-    topics = traffic.groupBy("day", "site", "topic").agg(
-        F.max("subscribers").alias("subscribers"),
-        F.sum("publications").alias("publications"),
-        F.sum("deliveries_local").alias("deliveries_local"),
-        F.sum("deliveries_remote").alias("deliveries_remote"),
-    )
+    topics = per_site(traffic, ["day"], ["publications", "deliveries_local", "deliveries_remote"], ["subscribers"])
     wanted = F.col("subscribers") > 0
     rows = topics.groupBy("day", "site").agg(
         F.sum("deliveries_local").alias("deliveries_local"),
@@ -35,11 +32,9 @@ def locality(traffic: DataFrame) -> DataFrame:
 
 def popularity(traffic: DataFrame) -> DataFrame:
     """Topics of a day by publications, the most popular first; topics nobody published have no rank."""
-    per_site = traffic.groupBy("day", "topic", "site").agg(
-        F.sum("publications").alias("publications"), F.max("subscribers").alias("subscribers")
-    )
     topics = (
-        per_site.groupBy("day", "topic")
+        per_site(traffic, ["day"], ["publications"], ["subscribers"])
+        .groupBy("day", "topic")
         .agg(F.sum("publications").alias("publications"), F.sum("subscribers").alias("subscribers"))
         .where(F.col("publications") > 0)
     )

@@ -13,6 +13,7 @@ def to_messages(landed: DataFrame) -> DataFrame:
     """Columns that an older recorder did not know yet are null and get their meaning here."""
     named = (
         landed.withColumn("kind", F.coalesce("kind", F.lit("publish")))
+        .withColumn("journal", F.coalesce("journal", F.lit("")))
         .withColumn("origin", F.nullif("origin", F.lit("")))
         .withColumn("origin_offset", F.nullif("origin_offset", F.lit(-1).cast("bigint")))
         .withColumn("area", F.nullif(F.regexp_extract("topic", AREA, 1), F.lit("")))
@@ -35,5 +36,6 @@ def _parsed(rows: DataFrame) -> DataFrame:
         .withColumn("_number", F.coalesce(F.try_variant_get("_json", "$.value", "variant"), F.col("_json")))
         .withColumn("payload_json", F.when(F.col("_json").isNotNull(), F.col("_text")))
         .withColumn("value", F.when(number, F.try_variant_get("_number", "$", "double")))
+        .withColumn("value", F.when(F.abs("value") < F.lit(float("inf")), F.col("value")))  # 1e400 is none
         .drop("_text", "_json", "_number")
     )

@@ -3,6 +3,8 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from metromq.pipeline.transforms.traffic import per_site
+
 
 def _mbps(size: Column, seconds: float) -> Column:
     return size * F.lit(8.0) / F.lit(seconds * 1e6)
@@ -36,12 +38,14 @@ def _service(telemetry: DataFrame, subject: str, detail: str, seconds: float) ->
 def delegation_inputs(traffic: DataFrame, seconds: float) -> DataFrame:
     """Per topic and site that has to do with it: who publishes and subscribes there, and everywhere else.
 
-    Counts are the largest of any minute: a client that is there all day counts once.
+    Counts are the largest of any minute at each broker: a client that is there all day counts once.
     """
-    inside = traffic.groupBy("topic", "site").agg(
-        F.max("publishers").alias("publishers_inside"),
-        F.max("subscribers").alias("subscribers_inside"),
-        (F.sum("publications") / F.lit(seconds)).alias("publications_per_second"),
+    inside = per_site(traffic, [], ["publications"], ["publishers", "subscribers"]).select(
+        "topic",
+        "site",
+        F.col("publishers").alias("publishers_inside"),
+        F.col("subscribers").alias("subscribers_inside"),
+        (F.col("publications") / F.lit(seconds)).alias("publications_per_second"),
     )
     everywhere = inside.groupBy("topic").agg(
         F.sum("publishers_inside").alias("publishers"), F.sum("subscribers_inside").alias("subscribers")

@@ -2,6 +2,7 @@
 
 A record is its PARTS in a row, all numbers little-endian. The lengths of topic, publisher and properties, and the
 number of targets, are in the head; each target, and the origin, says its own length; the payload is the rest.
+What a flag of the head announces is there only if the flag is set.
 Releases before USES wrote what a link's message was taken for into packet_id.
 
 A target is TARGET, then as many IDENTIFIER as it says, then, if its flags have NOTE, a NOTE_LENGTH and so many bytes.
@@ -12,7 +13,18 @@ from typing import Final
 
 Fields = tuple[tuple[str, str], ...]  # names, and codes that `struct` and numpy both know
 
-PARTS: Final = ("head", "topic", "publisher", "properties", "targets", "origin_head", "origin", "uses", "payload")
+PARTS: Final = (
+    "head",
+    "topic",
+    "publisher",
+    "properties",
+    "targets",
+    "origin_head",
+    "origin",
+    "uses",
+    "arrived",
+    "payload",
+)
 
 HEAD: Final[Fields] = (
     ("time_us", "Q"),
@@ -31,6 +43,7 @@ KIND_SHIFT: Final = 3
 KIND: Final = 0b11  # after the shift
 ORIGIN: Final = 0b10_0000  # origin_head and origin are there
 USES: Final = 0b100_0000  # uses is there
+ARRIVED: Final = 0b1000_0000  # arrived is there: when a copy from a peer came to this broker, by this broker's clock
 
 TARGET: Final[Fields] = (
     ("session", "I"),
@@ -43,6 +56,7 @@ NOTE_LENGTH: Final[Fields] = (("bytes", "I"),)
 
 ORIGIN_HEAD: Final[Fields] = (("offset", "q"), ("name", "B"))  # the name's length in bytes
 USED: Final[Fields] = (("uses", "B"),)  # what a message that a link brought was taken for; the federation's bits
+ARRIVAL: Final[Fields] = (("time_us", "Q"),)
 
 
 def struct_of(fields: Fields) -> struct.Struct:

@@ -39,6 +39,7 @@ class Message:
         self.kind = kind
         self.origin = origin  # the broker it was first published at; empty: this one
         self.origin_offset = origin_offset  # its offset in the origin's journal; -1: none or this one's own
+        self.arrived_us = 0  # when a peer's copy came here, by the clock of this broker; `time_us` stays its origin's
         self.offset = -1  # in this broker's journal; -1: not journalled
 
     def named(self, broker: str) -> "Message":

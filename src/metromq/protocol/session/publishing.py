@@ -84,6 +84,7 @@ class Publishing:
     def publish_from_peer(self, message: Message, uses: int, with_plain: bool) -> int:
         """The same for what a link brought: the record says what it was used for. Without `with_plain` only share
         groups and peers get it: others have it."""
+        message.arrived_us = self._clock.wall_us
         return self._publish(message, None, 0, uses, with_plain)
 
     def _publish(self, message: Message, publisher: Session | None, packet_id: int, uses: int, with_plain: bool) -> int:

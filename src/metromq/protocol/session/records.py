@@ -9,7 +9,7 @@ from typing import Final, final
 
 from metromq.errors import JournalError
 from metromq.protocol.session import layout
-from metromq.protocol.session.layout import KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN, USES
+from metromq.protocol.session.layout import ARRIVED, KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN, USES
 from metromq.protocol.session.message import KIND_LINK, Message
 
 MESSAGE: Final = 1  # the only kind that the journal numbers
@@ -37,6 +37,7 @@ _IDENTIFIER: Final = layout.struct_of(layout.IDENTIFIER)
 _NOTE_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = layout.struct_of(layout.ORIGIN_HEAD)
 _USED: Final = layout.struct_of(layout.USED)
+_ARRIVAL: Final = layout.struct_of(layout.ARRIVAL)
 
 
 @final
@@ -76,6 +77,8 @@ def encode_message(
         flags |= ORIGIN
     if uses:
         flags |= USES
+    if message.arrived_us:
+        flags |= ARRIVED
     parts = [
         _HEAD.pack(
             message.time_us,
@@ -107,6 +110,8 @@ def encode_message(
         parts.append(origin)
     if uses:
         parts.append(_USED.pack(uses))
+    if message.arrived_us:
+        parts.append(_ARRIVAL.pack(message.arrived_us))
     parts.append(message.payload)
     return b"".join(parts)
 
@@ -157,6 +162,10 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         position += _USED.size
     elif kind == KIND_LINK:  # as older releases wrote it
         uses, packet_id = packet_id, 0
+    arrived_us = 0
+    if flags & ARRIVED:
+        arrived_us = _ARRIVAL.unpack_from(body, position)[0]
+        position += _ARRIVAL.size
     message = Message(
         topic,
         body[position:],
@@ -170,5 +179,6 @@ def _decode_message(body: bytes, offset: int) -> MessageRecord:
         origin,
         origin_offset,
     )
+    message.arrived_us = arrived_us
     message.offset = offset
     return MessageRecord(message, targets, session, packet_id, uses)

@@ -1,0 +1,31 @@
+"""Faults of a busy machine, which pass: Spark's Python workers that did not start in time. Try again, less and less."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+TRIES: Final = 5
+FIRST_WAIT_S: Final = 2.0
+_PASSING: Final = ("Python worker failed to connect back", "Timed out while waiting for the Python worker")
+
+Say = Callable[[str], None]
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same work may well succeed in a moment."""
+    return any(words in str(error) for words in _PASSING)
+
+
+def patiently(work: Callable[[], T], say: Say, sleep: Callable[[float], object] = time.sleep) -> T:
+    """The result of `work`, which may be repeated: nothing of it counts before it has succeeded."""
+    for attempt in range(TRIES - 1):
+        try:
+            return work()
+        except Exception as error:
+            if not passes(error):
+                raise
+            wait_s = FIRST_WAIT_S * 2**attempt
+            say(f"Spark could not start a Python worker in time; trying again in {wait_s:g} s")
+            sleep(wait_s)
+    return work()
