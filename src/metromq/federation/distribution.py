@@ -145,6 +145,17 @@ def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
     return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
+def pass_shares(host: Host, shares: tuple[str, ...], origin: str, number: int, limit: int) -> tuple[Hop, ...]:
+    """For shared subscriptions whose members have left since this broker was chosen: another one that has members."""
+    chosen: dict[str, tuple[str, ...]] = {}
+    for share in shares if limit > 0 else ():
+        members = {peer: count for peer, count in _members(host, share).items() if peer != host.name}
+        if members:
+            broker = pick(share, members, origin, number)
+            chosen[broker] = (*chosen.get(broker, ()), share)
+    return tuple(Hop(peer, FINAL, True, (peer,), picked, limit=limit - 1) for peer, picked in chosen.items())
+
+
 def _shares(host: Host, topic: str) -> list[str]:
     return list(dict.fromkeys((*host.announcer.shares_for(topic), *host.interest.shares_for(topic))))
 

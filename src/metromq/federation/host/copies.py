@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Distribution, Hop
+from metromq.federation.distribution import NOWHERE, Distribution, Hop, pass_shares
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
@@ -84,16 +84,20 @@ class Copies:
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
         shares = entry.shares if self._uses & SHARE else ()
+        gone = tuple(share for share in shares if not self._node.announcer.members(share))
+        here = tuple(share for share in shares if share not in gone)
+        passed = pass_shares(self._node, gone, message.origin, message.origin_offset, entry.limit) if gone else ()
         if not self._uses & DISTRIBUTE:
-            return Distribution((), shares) if shares else NOWHERE
-        return self._node.route(
+            return Distribution(passed, here) if shares else NOWHERE
+        route = self._node.route(
             message.topic,
             entry.stage,
             message.origin,
             message.origin_offset,
             entry.served,
-            shares,
+            here,
             entry.shares_done,
             bool(entry.flags & CHECK),
             entry.limit,
         )
+        return Distribution(route.hops + passed, route.shares, route.dropped) if passed else route
