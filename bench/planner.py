@@ -20,6 +20,7 @@ from metromq.planning.baselines import greedy_places
 from metromq.planning.large import large
 from metromq.planning.model import Limits, Plan
 from metromq.planning.optimal import ALL_PARTS, NO_PARTS, Parts, optimal, optimal_cold, optimal_paper
+from metromq.planning.timing import Deadline
 
 clock = time.perf_counter
 # Two ways to draw: the paper's printed price of a hop, where pairs hardly count, and a thousand times that, where the
@@ -136,7 +137,7 @@ def city(count: int, limit_s: float) -> list[Line]:
     return lines
 
 
-SIZES = {"6/10/10": (6, 10, 10), "8/16/12": (8, 16, 12), "10/30/20": (10, 30, 20)}
+SIZES = {"6/10/10": (6, 10, 10), "10/30/20": (10, 30, 20)}
 VARIANTS = {
     "plain": NO_PARTS,
     "plain, annealed": Parts(tree=False, lists=False),
@@ -166,7 +167,8 @@ def own_parts(count: int, limit_s: float) -> list[Line]:
                 arrays = instance(replace(family, workload_ratio=RATIOS[seed % len(RATIOS)]), seed)
                 for name, parts in VARIANTS.items():
                     before = time.process_time()
-                    plan = optimal(arrays, Limits(limit_s), time.process_time, parts=parts)
+                    cpu = Deadline.after(limit_s, time.process_time)  # other work on the machine costs nobody time
+                    plan = optimal(arrays, Limits(100 * limit_s), time.process_time, time=cpu, parts=parts)
                     gap = plan.gap if plan.feasible else 1.0
                     runs[name].append(Run(time.process_time() - before, plan.status == "optimal", gap))
             for old, new in itertools.pairwise(VARIANTS):
@@ -204,7 +206,7 @@ PARTS: dict[str, Callable[[int, float], list[Line]]] = {
     "city": city,
 }
 COUNTS = {"small": 20, "parts": 30, "formulations": 3, "medium": 2, "city": 1}
-LIMITS_S = {"small": 20.0, "parts": 4.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
+LIMITS_S = {"small": 20.0, "parts": 2.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from metromq.planning.policies import (
     POLICIES,
     choose,
     delegating,
+    saved_share,
     service_workload,
     statistics_of,
     topic_workloads,
@@ -71,6 +72,20 @@ def test_the_topic_that_saves_more_goes_first() -> None:
     assert choose(problem, "LP", 130, {"air": few, "noise": many}).delegated == ("noise",)
     assert choose(problem, "LP", 130, {"air": many, "noise": few}).delegated == ("air",)
     assert choose(problem, "LP", 130, {"air": many, "noise": few}).no_room == ("noise",)
+
+
+@settings(max_examples=50, deadline=None)
+@given(problems(), st.data(), st.floats(0, 400), st.sampled_from([0.5, 3.0]))
+def test_worth_is_a_share_and_not_the_workload(
+    problem: Problem, data: st.DataObject, budget: float, factor: float
+) -> None:
+    """Brokers that work harder per Mbps change what fits, but not what comes first."""
+    seen = {topic.name: data.draw(SEEN) for topic in problem.topics}
+    harder = replace(problem, broker_workload_per_mbps=problem.broker_workload_per_mbps * factor)
+    one, other = choose(problem, "EP", budget, seen), choose(harder, "EP", budget * factor, seen)
+    assert one.delegated == other.delegated
+    shares = [saved_share(seen[name]) for name in one.delegated]
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_without_statistics_traffic_speaks() -> None:

@@ -168,7 +168,7 @@ def command(
         _leave(130, at_once=True)
         return
     plan = answer.plan
-    route = route_between(source.problem, now, plan.placement) if plan.feasible else Route(())
+    route = route_between(source.problem, now, plan.placement) if diff and plan.feasible else Route(())
     if as_json:
         click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
     else:

@@ -113,13 +113,13 @@ def _solve(
         time.job.raise_bound(floor)
         if cost - floor <= limits.gap * abs(cost):
             return make_plan(arrays, start, floor, "optimal", clock() - started, method)
-    rest = Limits(max(time.left(), 0.01), limits.gap)
+    rest = Limits(max(limits.seconds - (clock() - started), 0.01), limits.gap)
     program = form(arrays, allowed)
     if parts.tree:
         found = Tree(arrays, program, start, rest, watch, parts.lists).run(time, floor)
         solved = Solved(found.where, found.bound, found.finished, found.finished and found.where is None)
     else:
-        solved = solve_program(program, start, rest, watch, time.job)
+        solved = solve_program(program, start, rest, watch, time)
     if solved.impossible and start is None:
         return _nothing(arrays, time, clock() - started, method)
     fitting = [where for where in (solved.where, start) if where is not None and price(arrays, where).fits]

@@ -69,7 +69,7 @@ def _shuffled(arrays: Arrays, time: Deadline) -> Ints | None:
 def _by_program(arrays: Arrays, time: Deadline) -> Packing:
     """The packing with the least overload."""
     builder, place = programs.assignment(arrays, np.ones(arrays.linear.shape, dtype=np.bool_), overflow=True)
-    solved = solve_program(builder.build(place), None, Limits(max(time.left(), 0.01), 1e-3), job=time.job)
+    solved = solve_program(builder.build(place), None, Limits(max(time.left(), 0.01), 1e-3), time=time)
     moves = "" if arrays.goal.max_moves is None else f" with at most {arrays.goal.max_moves} moves"
     if solved.impossible:
         return Packing(None, True, f"no placement keeps to at most {arrays.goal.max_moves} moves")

@@ -9,7 +9,7 @@ import numpy as np
 from metromq.planning.arrays import Floats, Ints
 from metromq.planning.model import Limits, Watch, nobody
 from metromq.planning.programs import Program
-from metromq.planning.timing import Job
+from metromq.planning.timing import Deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Solved:
 
 
 def solve_program(
-    program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody, job: Job | None = None
+    program: Program, start: Ints | None, limits: Limits, watch: Watch = nobody, time: Deadline | None = None
 ) -> Solved:
-    """Leaves the whole search to HiGHS."""
+    """Leaves the whole search to HiGHS; it stops at its limit of seconds, or sooner if `time` is up on its clock."""
     highs = loaded(program, limits)
-    if watch is not nobody or job is not None:
+    if watch is not nobody or time is not None:
 
         def look(event: Any) -> None:
             watch("proving", _finite(event.data_out.mip_primal_bound), _finite(event.data_out.mip_dual_bound))
-            if job is not None and job.stopped:
+            if time is not None and time.up():
                 event.interrupt()
 
         highs.cbMipInterrupt.subscribe(look)

@@ -15,7 +15,7 @@ import numpy as np
 from metromq.lab.delegation.instances import Family, draw
 from metromq.lab.intervals import Sample, of_mean
 from metromq.lab.report import RunOptions
-from metromq.planning.arrays import Arrays, Ints, Price, compile_arrays, place_numbers, price
+from metromq.planning.arrays import Arrays, Price, compile_arrays, place_numbers, price
 from metromq.planning.baselines import greedy_places, random_places
 from metromq.planning.model import Limits
 from metromq.planning.optimal import fits_at_all, optimal
@@ -38,44 +38,36 @@ class Outcome:
 
 
 Measure = Callable[[Price], float]
-Solve = Callable[[Arrays, Ints], tuple[Ints, bool]]  # from greedy's places to better ones, and whether proven best
 
 
-def solved(arrays: Arrays, start: Ints) -> tuple[Ints, bool]:
-    """The exact planner, which makes its own start."""
-    plan = optimal(arrays, Limits(SOLVE_LIMIT_S, SOLVE_GAP), time.perf_counter)
-    return place_numbers(arrays.problem, plan.placement), plan.status == "optimal"
-
-
-def place(family: Family, rng: np.random.Generator, solve: Solve = solved) -> Outcome | None:
+def place(family: Family, rng: np.random.Generator) -> Outcome | None:
     """Draws an instance and places it by all methods; None when one of them cannot, as the paper leaves those out."""
     arrays = compile_arrays(draw(family, rng))
     where, stuck = greedy_places(arrays, by_kind=family.greedy_by_kind)
-    draws = [random_places(arrays, rng, family.random_shuffled) for _ in range(RANDOM_DRAWS)]
-    blind = tuple(price(arrays, found) for found, last in draws if last < 0)
+    blind = random_prices(arrays, rng, family.random_shuffled)
     if stuck >= 0 or not blind:
         return None
-    best, proven = solve(arrays, where)
-    return Outcome(price(arrays, best), price(arrays, where), blind, proven)
+    plan = optimal(arrays, Limits(SOLVE_LIMIT_S, SOLVE_GAP), time.perf_counter)
+    best = price(arrays, place_numbers(arrays.problem, plan.placement))
+    return Outcome(best, price(arrays, where), blind, plan.status == "optimal")
 
 
-def outcomes_of(
-    family: Family,
-    count: int,
-    options: RunOptions,
-    *words: object,
-    solve: Solve = solved,
-    most_draws: int = MOST_DRAWS,
-) -> tuple[list[Outcome], int]:
+def random_prices(arrays: Arrays, rng: np.random.Generator, shuffled: bool) -> tuple[Price, ...]:
+    """Of those random placements that found room for everything."""
+    draws = [random_places(arrays, rng, shuffled) for _ in range(RANDOM_DRAWS)]
+    return tuple(price(arrays, found) for found, last in draws if last < 0)
+
+
+def outcomes_of(family: Family, count: int, options: RunOptions, *words: object) -> tuple[list[Outcome], int]:
     """`count` instances that every method can place, and how many others were drawn on the way."""
     found: list[Outcome] = []
-    for attempt in range(most_draws * count):
-        outcome = place(family, rng_of(options, *words, attempt), solve)
+    for attempt in range(MOST_DRAWS * count):
+        outcome = place(family, rng_of(options, *words, attempt))
         if outcome is not None:
             found.append(outcome)
         if len(found) == count:
             return found, attempt + 1 - count
-    return found, most_draws * count - len(found)
+    return found, MOST_DRAWS * count - len(found)
 
 
 def compared(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Sample]:

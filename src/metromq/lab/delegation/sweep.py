@@ -8,17 +8,21 @@ annealing here, not proven.
 """
 
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from metromq.lab.delegation.instances import PRINTED_MW_PER_MBPS, Family, draw
-from metromq.lab.delegation.placement import METHODS, failed, outcomes_of, rng_of, saved
+from metromq.lab.delegation.placement import SOLVE_LIMIT_S, Outcome, random_prices, rng_of, saved
 from metromq.lab.intervals import Sample, of_share
 from metromq.lab.report import Points, Report, RunOptions
 from metromq.planning.anneal import anneal
-from metromq.planning.arrays import Arrays, Ints, compile_arrays
+from metromq.planning.arrays import Arrays, Ints, compile_arrays, price
+from metromq.planning.baselines import greedy_places, random_places
+from metromq.planning.model import Limits
+from metromq.planning.optimal import fits_at_all
 from metromq.planning.timing import Deadline
 
 # Up to such traffic most instances fit into the printed capacities at utilisation 50 %; ten times as much does not.
@@ -27,12 +31,13 @@ DSD = (15.0, 55.0)
 DST = (160.0, 200.0)
 PRICES = (1.0, 100.0, 300.0, 1000.0)  # times the printed one
 SERVICES = (6, 10)  # in Fig. 21
-READINGS = tuple(itertools.product((False, True), repeat=2))  # greedy by kind, random shuffled
+Reading = tuple[bool, bool]  # greedy by kind, random shuffled
+READINGS: tuple[Reading, ...] = tuple(itertools.product((False, True), (False, True)))
 INSTANCES = 8  # for each saving; FAILURES times as many for failures
 FAILURES = 8
 SWEEPS = 30
 MOST_DRAWS = 3  # for one instance that every method can place: a family of which most are left out is none
-SHOWN = 8
+LETTERS = "ABCDEFGH"  # for the best ones
 
 # What is printed: (name, published, whether less is as good).
 PRINTED = (
@@ -80,7 +85,7 @@ def run_sweep(name: str, options: RunOptions) -> Report:
     """Every family of the grid, and the ones that fit best."""
     fits = sorted(search(options), key=lambda fit: fit.distance)
     candidates = [fit for fit in fits if fit.candidate]
-    best = candidates[:SHOWN]
+    best = candidates[: len(LETTERS)]
     names = (*(printed[0] for printed in PRINTED), LOW)
     series: dict[str, Points] = {
         what: [(float(n), fit.found[what].value) for n, fit in enumerate(best)] for what in names
@@ -96,7 +101,7 @@ def run_sweep(name: str, options: RunOptions) -> Report:
         "measure: the mean distance from the six printed numbers in percentage points; names are tau/dsd/dst, price, "
         "greedy's order, random's order, services in Fig. 21",
         f"{len(candidates)} are candidates: the optimum fails at most half as often as greedy at WR 90 %",
-        *(f"{fit.name}: {fit.distance:.1f} points from the printed numbers" for fit in best),
+        *(f"{letter}: {fit.name}, {fit.distance:.1f} points" for letter, fit in zip(LETTERS, best, strict=False)),
         *(_without_low(fit) for fit in fits[:1] if not fit.candidate),
         f"the families' measures: best {fits[0].distance:.1f}, median {fits[len(fits) // 2].distance:.1f}, worst "
         f"{fits[-1].distance:.1f} points",
@@ -110,7 +115,7 @@ def run_sweep(name: str, options: RunOptions) -> Report:
         tuple(notes),
         samples=samples,
         published_points=points,
-        categories=tuple(fit.name for fit in best),
+        categories=tuple(LETTERS[: len(best)]),
     )
 
 
@@ -128,41 +133,72 @@ def _without_low(fit: Fit) -> str:
 def search(options: RunOptions) -> Iterator[Fit]:
     """All families of the grid; those that differ in the readings alone share their instances."""
     count = options.instances or INSTANCES
-    shapes = list(itertools.product(TAU, DSD, DST, READINGS))
-    for done, (tau, dsd, dst, (by_kind, shuffled)) in enumerate(shapes):
-        shape = Family(client_mbps=tau, user_mbps=dsd, topic_mbps=dst, greedy_by_kind=by_kind, random_shuffled=shuffled)
+    shapes = list(itertools.product(TAU, DSD, DST))
+    for done, (tau, dsd, dst) in enumerate(shapes):
+        shape = Family(client_mbps=tau, user_mbps=dsd, topic_mbps=dst)
         failures = {services: _failures(replace(shape, services=services), count, options) for services in SERVICES}
         for times in PRICES:
             priced = replace(shape, network_mw_per_mbps=times * PRINTED_MW_PER_MBPS)
             savings = _savings(priced, count, options)
-            for services in SERVICES if savings else ():
-                yield Fit(replace(priced, services=services), savings | failures[services])
+            for reading, services in itertools.product(READINGS, SERVICES):
+                family = replace(priced, services=services, greedy_by_kind=reading[0], random_shuffled=reading[1])
+                if reading in savings:
+                    yield Fit(family, savings[reading] | failures[services][reading])
         options.progress(done + 1, len(shapes))
 
 
-def _savings(family: Family, count: int, options: RunOptions) -> dict[str, Sample]:
-    """PCRR at utilisation 50 % and at WR 80 %; nothing when too few instances could be placed by all methods."""
-    found: dict[str, Sample] = {}
+Found = dict[Reading, dict[str, Sample]]
+
+
+def _savings(family: Family, count: int, options: RunOptions) -> Found:
+    """PCRR at utilisation 50 % and at WR 80 %, for readings in which enough instances can be placed by all methods."""
+    found: Found = {reading: {} for reading in READINGS}
     for figure, point in (("19", replace(family, utilisation=0.5)), ("22", replace(family, workload_ratio=0.8))):
-        outcomes, _ = outcomes_of(point, count, options, "sweep", figure, solve=_annealed, most_draws=MOST_DRAWS)
-        if len(outcomes) < count:
-            return {}
-        for method, sample in saved(outcomes).items():
-            found[f"Fig. {figure} {'optimum' if method == 'optimal' else method}"] = sample
+        for reading, outcomes in _outcomes(point, count, options, figure).items():
+            if len(outcomes) < count:
+                found.pop(reading, None)
+            elif reading in found:
+                for method, sample in saved(outcomes).items():
+                    found[reading][f"Fig. {figure} {'optimum' if method == 'optimal' else method}"] = sample
     return found
 
 
-def _annealed(arrays: Arrays, start: Ints) -> tuple[Ints, bool]:
-    where, _ = anneal(arrays, start, SWEEPS, np.random.default_rng(1), Deadline.after(1.0, lambda: 0.0))
-    return where, False
+def _outcomes(family: Family, count: int, options: RunOptions, figure: str) -> dict[Reading, list[Outcome]]:
+    """The same instances in every reading: both orders of greedy, both of random, and one optimum."""
+    found: dict[Reading, list[Outcome]] = {reading: [] for reading in READINGS}
+    for attempt in range(MOST_DRAWS * count):
+        rng = rng_of(options, "sweep", figure, attempt)
+        arrays = compile_arrays(draw(family, rng))
+        greedy = {by_kind: greedy_places(arrays, by_kind=by_kind) for by_kind in (False, True)}
+        blind = {shuffled: random_prices(arrays, rng, shuffled) for shuffled in (False, True)}
+        starts = [where for where, stuck in greedy.values() if stuck < 0]
+        wanting = [r for r, outcomes in found.items() if len(outcomes) < count and greedy[r[0]][1] < 0 and blind[r[1]]]
+        if not starts or not wanting:
+            continue
+        best = price(arrays, _annealed(arrays, starts[0]))
+        for reading in wanting:
+            outcome = Outcome(best, price(arrays, greedy[reading[0]][0]), blind[reading[1]], proven=False)
+            found[reading].append(outcome)
+    return found
 
 
-def _failures(family: Family, count: int, options: RunOptions) -> dict[str, Sample]:
+def _annealed(arrays: Arrays, start: Ints) -> Ints:
+    return anneal(arrays, start, SWEEPS, np.random.default_rng(1), Deadline.after(1.0, lambda: 0.0))[0]
+
+
+def _failures(family: Family, count: int, options: RunOptions) -> Found:
     full = replace(family, workload_ratio=0.9)
-    sums = dict.fromkeys(METHODS, 0)
+    lost = np.zeros(5, dtype=np.int64)
     for i in range(FAILURES * count):
         rng = rng_of(options, "sweep", "21", i)
-        for method, no in failed(full, compile_arrays(draw(full, rng)), rng).items():
-            sums[method] += no
-    names = {"optimal": LOW, "greedy": "Fig. 21 greedy", "random": "Fig. 21 random"}
-    return {names[method]: of_share(number, FAILURES * count) for method, number in sums.items()}
+        arrays = compile_arrays(draw(full, rng))
+        lost += [
+            not fits_at_all(arrays, Limits(SOLVE_LIMIT_S), time.perf_counter),
+            *(greedy_places(arrays, by_kind=by_kind)[1] >= 0 for by_kind in (False, True)),
+            *(random_places(arrays, rng, shuffled)[1] >= 0 for shuffled in (False, True)),
+        ]
+    best, *others = (of_share(number, FAILURES * count) for number in lost.tolist())
+    return {
+        reading: {LOW: best, "Fig. 21 greedy": others[reading[0]], "Fig. 21 random": others[2 + reading[1]]}
+        for reading in READINGS
+    }
