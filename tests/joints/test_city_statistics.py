@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metromq.city_file import city_text
@@ -59,6 +61,8 @@ class Story:
     check: list[dict[str, Any]]
     what_if: dict[str, dict[str, Any]]
     source: list[dict[str, Any]]
+    said: str  # by `run`
+    data: Path
 
 
 def write_city(directory: Path) -> Path:
@@ -108,13 +112,13 @@ class Stage:
             with who.messages.mutex:
                 who.messages.queue.clear()
 
-    def publish(self, broker: str, topic: str, count: int, qos: int = 1) -> None:
+    def publish(self, broker: str, topic: str, count: int, qos: int = 1, payloads: tuple[bytes, ...] = ()) -> None:
         """Until every subscriber has got everything, so that the next step finds all at rest."""
         who, observer = self.publishers[broker], self.observer
         began = time.time()
-        for _ in range(count):
+        for number in range(count):
             self._number += 1
-            who.publish(topic, b"%d" % self._number, qos)
+            who.publish(topic, payloads[number] if payloads else b"%d" % self._number, qos)
         observer.published[broker, topic] += count
         observer.publishers[broker, topic].add(f"p-{broker}")
         if qos:
@@ -153,6 +157,7 @@ def play(city: CityProcess, observer: Observer, life: int) -> None:
         stage.publish("b22", "news/south", 5)
         stage.publish("b00", "news/north", 4, qos=0)
         stage.publish("b11", "quiet/north", 7)  # nobody wants it
+        stage.publish("b00", "quiet/number", 2, payloads=(b"1e400", b"1e30"))
         if life == 1:
             stand_still(city, stage)
 
@@ -198,16 +203,45 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     words = ("up", str(city), "--durability", "os", "--config", str(config))
     data = live(directory, words, observer, 1)
     (data / "b11").rename(directory / "b11-of-old")  # the disk was replaced
+    (data / "b00" / "telemetry" / f"{1:020d}-{1:020d}.json").touch()  # and the power was cut
     live(directory, words, observer, 2)
     source = start("-m", "tests.joints.source_rows", str(data), *SETTINGS)
     pipeline = ("-m", "metromq.cli.main", "pipeline")
-    finish(start(*pipeline, "run", "--once", "--lake", str(lake), *CONF))
+    poison(lake / "landing" / "messages" / "b00")
+    loading = start(*pipeline, "run", "--once", "--lake", str(lake), *CONF)
+    output, errors = loading.communicate(timeout=200)
+    assert loading.returncode == 0, output + errors
     rows = [json.loads(line) for line in finish(source).splitlines()]
     cost = start(*pipeline, "what-if", "--json", "--lake", str(lake), "--city", str(city), *CONF)
     old = ("--data", f"b11={directory / 'b11-of-old'}")
     checked = json.loads(start(*pipeline, "check", "--json", "--lake", str(lake), *old).communicate(timeout=200)[0])
     costs = {item["choice"]: item for item in json.loads(finish(cost))}
-    return Story(observer, Lake(lake), checked, costs, rows)
+    return Story(observer, Lake(lake), checked, costs, rows, errors, data)
+
+
+def poison(folder: Path) -> None:
+    """A file with a right name whose topics are numbers; its offsets are beyond those of the story."""
+    table = pq.read_table(sorted(folder.glob("*.parquet"))[0]).slice(0, 1)
+    offset = 10**9
+    table = table.set_column(table.schema.get_field_index("topic"), "topic", pa.array([7], pa.int64()))
+    table = table.set_column(table.schema.get_field_index("offset"), "offset", pa.array([offset], pa.int64()))
+    table = table.set_column(table.schema.get_field_index("journal"), "journal", pa.array(["feed"], pa.string()))
+    pq.write_table(table, folder / f"b00-feed-{offset:020d}-{offset:020d}.parquet")
+
+
+def test_poison_is_named_and_stops_nothing(story: Story) -> None:
+    assert "rejected messages/b00/b00-feed-00000000001000000000" in story.said
+    assert "its column 'topic' is int64, not string" in story.said
+    assert [(item["whole"], item["gaps"][0]["why"]) for item in story.check if item["journal"] == "feed"] == [
+        (False, "rejected")
+    ]
+    assert [path.name for path in (story.data / "b00" / "telemetry" / "unreadable").glob("*.json")]
+    assert not list((story.data / "b00" / "telemetry").glob("*.json"))
+
+
+def test_a_number_beyond_all_is_no_value(story: Story) -> None:
+    found = [row for row in story.lake.arrow("messages").to_pylist() if row["topic"] == "quiet/number"]
+    assert {row["payload"]: row["value"] for row in found} == {b"1e400": None, b"1e30": 1e30}
 
 
 def counted(rows: list[dict[str, Any]], value: str, *keys: str) -> dict[tuple[Any, ...], int]:
@@ -226,13 +260,15 @@ def test_a_replaced_data_directory_is_another_journal(story: Story) -> None:
     rows = of_story(story.lake.arrow("messages").to_pylist())
     first_hand = Counter((row["broker"], row["topic"]) for row in rows if row["kind"] in ("publish", "will"))
     assert first_hand == story.observer.recorded
-    assert sum(story.observer.recorded.values()) == 2 * 30 + 8
-    assert Counter((item["broker"], item["whole"]) for item in story.check) == {
+    assert sum(story.observer.recorded.values()) == 2 * 32 + 8
+    assert Counter((item["broker"], item["whole"]) for item in story.check if item["journal"] != "feed") == {
         ("b00", True): 1,
         ("b11", True): 2,
         ("b22", True): 1,
     }
-    assert sum(item["content"]["compared"] for item in story.check) == len(story.lake.arrow("messages"))
+    assert sum(item["content"]["compared"] for item in story.check if item["content"]) == len(
+        story.lake.arrow("messages")
+    )
     arrived = Counter(row["topic"] for row in rows if row["kind"] == "link" and row["broker"] == "b11")
     assert arrived == {"news/mixed": 30, "news/south": 10, "news/slow": 8}
 

@@ -69,6 +69,8 @@ def run(
         try:
             patiently(lambda: _follow(spark, lake, area, options, gate, lambda: stop.is_set() or keeper.failed), say)
         except StreamingQueryException as error:
+            if isinstance(gate.failure, MetroError):
+                raise gate.failure from None  # in our own words, without Java's
             raise MetroError(f"the stream failed: {_cause(str(error))}") from error
         finally:
             gate.close()
@@ -103,12 +105,17 @@ class _Gate:
         self._ingest = ingest
         self._lock = Lock()
         self._closed = False
+        self.failure: Exception | None = None  # what ended a batch: Spark passes on only its text
 
     def take(self, names: DataFrame, batch: int) -> None:
         with self._lock:
             if self._closed:
                 raise MetroError("the stream is stopping; the next run loads this batch")
-            self._ingest.take(names, batch)
+            try:
+                self._ingest.take(names, batch)
+            except Exception as error:
+                self.failure = error
+                raise
 
     def close(self) -> None:
         with self._lock:

@@ -113,7 +113,9 @@ def _check_journal(
     known = Ranges([*held, *expired])
     start = [number for number in (note.get("first"), known.first) if number is not None]
     end = [number for number in (note.get("position", 0) - 1, known.last) if number is not None]
-    missing = known.missing(min(start), max(end)) if start and end else []
+    missing = Ranges(known.missing(min(start), max(end)) if start and end else [])
+    for first, last in (part for span in reasons["rejected"] for part in known.missing(*span)):
+        missing.add(first, last)  # beyond all that a recorder has noted, too
     reasons = {
         **reasons,
         "lost": Ranges((first, last) for first, last in note.get("lost", [])),
