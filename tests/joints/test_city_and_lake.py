@@ -17,8 +17,8 @@ from queue import Empty
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
+from metromq.pipeline.lake import Lake
 from tests.cli.cities import CityProcess, city_process, environment, wait_for, write_city
 from tests.clients.paho_client import V5, V311, Paho, client, properties
 from tests.pipeline.conftest import QUICK
@@ -215,7 +215,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def rows_of_the_lake(lake: Path) -> list[Row]:
-    found = DeltaTable(str(lake / "messages")).to_pyarrow_table().to_pylist()
+    found = Lake(lake).arrow("messages").to_pylist()
     for row in found:  # the table says it with nulls
         row["origin"] = row["origin"] or ""
         row["origin_offset"] = -1 if row["origin_offset"] is None else row["origin_offset"]
