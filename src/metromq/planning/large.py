@@ -21,7 +21,7 @@ from metromq.planning.timing import Deadline
 SWEEPS = 2_000  # more than any city gets through in its time; small ones stop here
 BOUND_ROUNDS = 2_000
 SCHEDULE = (0.15, 0.02)  # cooler than for small problems: a good start is worth keeping when each sweep is dear
-RESERVE_S = 0.3  # to price the plan and hand it back within the time
+RESERVE_S, RESERVE_PART = 0.3, 0.02  # at least, to price the plan and hand it back within the time
 FORBIDDEN = 1e9  # a price no path longer than the limit can hide behind
 
 # What a sweep takes on a slow machine with nothing else to do, for planning only: a part for itself, one per step, and
@@ -44,7 +44,8 @@ def large(
 ) -> Plan:
     """A plan and its bound within the time, whatever the size; `time` is given where it has begun to run before."""
     started = clock()
-    time = (time or Deadline.after(limits.seconds, clock)).earlier(min(RESERVE_S, limits.seconds / 10))
+    reserve = min(max(RESERVE_S, RESERVE_PART * limits.seconds), limits.seconds / 10)
+    time = (time or Deadline.after(limits.seconds, clock)).earlier(reserve)
     passes = planned_sweeps(arrays, START_PART * limits.seconds)
     start, finished = warm_start(arrays, time.share(START_AT_MOST), passes)
     if start is None:
