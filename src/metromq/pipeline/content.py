@@ -3,7 +3,6 @@
 The judge is the broker's own decoder, message by message: slow, and independent of the one that made the rows.
 """
 
-import struct
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metromq.errors import OffsetsGone
-from metromq.federation.links.routing_slip import read_slip
-from metromq.federation.stages import FINAL
+from metromq.federation.links.routing_slip import is_slip
 from metromq.journal import JournalReader
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake, TableFile, retried, with_columns
@@ -274,15 +272,7 @@ def opens_with_note(payload: bytes) -> bool:
     if len(payload) <= _LENGTH.size:
         return False
     (size,) = _LENGTH.unpack_from(payload)
-    if not 0 < size <= len(payload) - _LENGTH.size:
-        return False
-    try:
-        note = read_slip(payload[_LENGTH.size : _LENGTH.size + size])
-    except (struct.error, ValueError):
-        return False
-    names = (*note.served, *note.shares, *note.shares_done)
-    whole = 2 + 3 * 2 + sum(4 + len(name.encode()) for name in names)
-    return whole == size and 0 < note.stage <= FINAL and note.flags < 4
+    return 0 < size <= len(payload) - _LENGTH.size and is_slip(payload[_LENGTH.size : _LENGTH.size + size])
 
 
 def slow_table(key: JournalKey, first: int, bodies: Sequence[bytes]) -> pa.Table:

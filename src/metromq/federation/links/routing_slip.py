@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from metromq.errors import BytesDamaged
 from metromq.federation.distribution import Hop
 from metromq.federation.links.batch import CHECK
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
@@ -34,7 +35,20 @@ def slip_of(hop: Hop, flags: int = 0) -> bytes:
 
 @lru_cache(maxsize=4096)
 def read_slip(note: bytes) -> RoutingSlip:
-    reader = Unpacker(note)
+    return _read(Unpacker(note))
+
+
+def is_slip(data: bytes) -> bool:
+    """Whether these bytes are a slip that some version wrote, and nothing beside it."""
+    reader = Unpacker(data)
+    try:
+        slip = _read(reader)
+    except (BytesDamaged, IndexError):
+        return False
+    return reader.at_end() and CLIENT < slip.stage <= FINAL and slip.flags < 4 and slip.limit <= HOP_LIMIT
+
+
+def _read(reader: Unpacker) -> RoutingSlip:
     first, flags = reader.u8(), reader.u8()
     if first & _WITH_LIMIT:
         stage, limit = first & ~_WITH_LIMIT, reader.u8()
