@@ -176,6 +176,18 @@ class RecorderConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayConfig:
+    """Handing out what the journal holds to clients that ask for it over MQTT."""
+
+    # Off: whoever may read a topic now could otherwise read everything that was ever published to it.
+    enabled: bool = False
+    # What all replays of this broker together may read in a second, so that live traffic keeps its share. 0: no limit.
+    max_bytes_per_s: CountOrNone = 64 << 20
+    # Clients that are being sent old messages, or fetch records, at the same time; the next is refused.
+    max_clients: Count = 16
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """The HTTP listener for /metrics, /healthz and /status."""
 
@@ -209,6 +221,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     journal: JournalConfig = field(default_factory=JournalConfig)
     recorder: RecorderConfig = field(default_factory=RecorderConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     metrics: Metrics = field(default_factory=Metrics)
     # So long the broker stays awake after each message, for the price of a core: waking up takes most of the time that
     # a message takes through a broker with little to do. 0: it sleeps at once.
@@ -231,6 +244,8 @@ class Config:
             yield "listeners", "a broker needs at least one"
         if self.recorder.lake is not None and self.durability == "memory":
             yield "recorder.lake", 'cannot record without a journal: set durability to "os" or "fsync", not "memory"'
+        if self.replay.enabled and self.durability == "memory":
+            yield "replay.enabled", 'there is nothing to replay without a journal: set durability to "os" or "fsync"'
         taken: set[tuple[str, int]] = set()
         for number, listener in enumerate(self.listeners):
             address = (listener.host, listener.port)

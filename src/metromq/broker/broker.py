@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from metromq.broker import logs
 from metromq.broker.access import FileAccess
@@ -16,6 +16,7 @@ from metromq.broker.peers.certificates import dialling_context, link_door
 from metromq.broker.peers.city_access import CityAccess
 from metromq.broker.peers.member import CityMember, link_secret, nonce
 from metromq.broker.recording import Recording
+from metromq.broker.replaying import Desk
 from metromq.broker.status import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
@@ -65,6 +66,7 @@ class Broker:
         self._keeper: Keeper | None = None
         self._http: HttpDoor | None = None
         self._recording: Recording | None = None
+        self._desk: Desk | None = None
         self.ports: list[int] = []
 
     @property
@@ -112,6 +114,9 @@ class Broker:
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
         if keeper is not None:
             keeper.begin(self.turns, loop)
+        if keeper is not None and config.replay.enabled:
+            self._desk = Desk(self.turns, self.access, self.host, config.replay, self._replay_setup(keeper.journal_id))
+            self.hub.replay = self._desk
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener, self.access)
@@ -155,6 +160,28 @@ class Broker:
             config.name, host.node.peers, link_secret(city), certified, host.journal_told, nonce
         )
         return CityAccess(config.auth, self._authenticator, None if certified else self._link_access)
+
+    def _replay_setup(self, journal_id: str) -> dict[str, Any]:
+        """What the process must know that reads this journal, and those of peers."""
+        config, city = self.config, self._city
+        acl = config.auth.acl_file
+        setup: dict[str, Any] = {
+            "name": config.name,
+            "journal": str(config.data_dir / "journal"),
+            "journal_id": journal_id,
+            "acl": str(acl) if acl else "",
+            "peers": {},
+            "secret": "",
+            "tls": None,
+        }
+        if city is not None:
+            others = [peer for peer in city.names if peer != config.name]
+            setup["peers"] = {peer: self._peer_addresses.get(peer) or city.link_address(peer) for peer in others}
+            setup["secret"] = (link_secret(city) or b"").hex()
+            door = link_door(city, config.name)
+            if door is not None:
+                setup["tls"] = {"ca": str(door.ca_file), "cert": str(door.cert_file), "key": str(door.key_file)}
+        return setup
 
     async def _open_links(self, member: CityMember, city: City) -> None:
         """Peers may come, and are dialled."""
@@ -227,6 +254,8 @@ class Broker:
                 self._reporter.sample()
             if self._recording is not None:
                 self._recording.tick()
+            if self._desk is not None:
+                self._desk.tick()
             if self._keeper is not None and ticks % 4 == 0:
                 self._keeper.tick(self._recording is not None)
             self.turns.worked()
@@ -255,6 +284,8 @@ class Broker:
             await self.access.answers.close()
         for server in self._servers:
             await server.wait_closed()
+        if self._desk is not None:
+            await self._desk.close()
         if self._http is not None:
             await self._http.close()
         if self._keeper is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from metromq.errors import PeerViolation
 from metromq.federation.links.auth import METHOD, Listener
+from metromq.protocol.replaying import READER_PREFIX
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.handshake import LINK_PREFIX
 from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
@@ -44,8 +45,9 @@ class LinkAccess(Access):
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
     ) -> Decision:
-        name = client_id.removeprefix(LINK_PREFIX)
-        if name not in self._peers or not client_id.startswith(LINK_PREFIX):
+        prefix = READER_PREFIX if client_id.startswith(READER_PREFIX) else LINK_PREFIX
+        name = client_id.removeprefix(prefix)
+        if name not in self._peers or not client_id.startswith(prefix):
             return Decision(NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
         if self._certified and peer.identity != name:
             return Decision(NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}")

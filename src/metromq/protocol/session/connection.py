@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
+from metromq.protocol.replaying import FETCH_TOPIC
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
@@ -94,6 +95,7 @@ class Connection(NetworkConnection):
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
         self.incoming: Incoming | None = None  # a client that is in
         self.peer_broker = ""  # the broker at the other end, when this is a link
+        self.is_reader = False  # or a peer that only reads this broker's journal
         self.heard_at = hub.clock.now
         self.keepalive_s = 0.0
         self.auth_method: str | None = None
@@ -277,7 +279,9 @@ class Connection(NetworkConnection):
 
     def _from_peer(self, packet: Packet) -> None:
         """A link carries batches, control frames and signs of life, nothing else."""
-        if isinstance(packet, Publish):
+        if isinstance(packet, Publish) and packet.topic == FETCH_TOPIC:
+            self.hub.replay.fetch(self, None, packet)
+        elif isinstance(packet, Publish) and not self.is_reader:
             waiter = _AckToPeer(self.output, self.hub.counters, packet.packet_id) if packet.qos else None
             self.hub.city.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
         elif isinstance(packet, Pingreq):
@@ -358,12 +362,15 @@ class Connection(NetworkConnection):
         if handshake.peer_broker:
             self.peer_broker = handshake.peer_broker
             self.keepalive_s = handshake.keepalive_s
-            hub.city.federation.link_accepted(self.peer_broker, self)
+            self.is_reader = handshake.is_reader
+            if not self.is_reader:
+                hub.city.federation.link_accepted(self.peer_broker, self)
         elif session is not None and self.incoming is None:
             self.auth_method = handshake.auth_method
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
             self.incoming = Incoming(self, hub, self.access, session)
+            session.gate = None  # replays end with the connection that asked for them
             hub.connections.entered()
             hub.delivery.resume(session)
 
@@ -435,7 +442,8 @@ class Connection(NetworkConnection):
         if session is not None and session.connection is self:
             hub.sessions.detach(session, clean)
         elif self.peer_broker:
-            hub.city.federation.link_lost(self.peer_broker, self)
+            if not self.is_reader:
+                hub.city.federation.link_lost(self.peer_broker, self)
         elif handshake is not None and handshake.request is not None:
             hub.city.federation.gave_up(self, handshake.request.client_id)
 

@@ -71,6 +71,9 @@ class Delivery:
         output = target.session.output
         if output is None:
             return
+        gate = target.session.gate
+        if gate is not None and gate.takes(message, target.identifiers):
+            return
         if not output.room():
             output.dropped += 1
             self._counters.dropped += 1

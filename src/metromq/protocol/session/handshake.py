@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol.replaying import READER_PREFIX
 from metromq.protocol.session.access import Access, Decision, Later, Peer
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
@@ -17,7 +18,7 @@ FOREIGN: Final = "another user has a session with this client identifier"
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
-RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself publishes
+RESERVED: Final = ("$SYS", "$metromq", "$replay")  # topics that only the broker itself publishes
 
 
 @final
@@ -53,6 +54,7 @@ class Handshake:
         self.done = False
         self.session = session
         self.peer_broker = ""  # the broker at the other end, when this is a link
+        self.is_reader = False  # or a peer that only reads this broker's journal
         self.keepalive_s = 0.0
         self.asked_expiry_s = 0
 
@@ -224,7 +226,8 @@ class Handshake:
         """A peer broker that has proved its name."""
         self.request = None
         self.done = True
-        if not decision.broker or connect.client_id != LINK_PREFIX + decision.broker:
+        self.is_reader = connect.client_id == READER_PREFIX + decision.broker
+        if not decision.broker or (connect.client_id != LINK_PREFIX + decision.broker and not self.is_reader):
             self.connection.refuse(
                 reasons.CLIENT_IDENTIFIER_NOT_VALID, "client identifiers that start with $ are reserved"
             )

@@ -15,6 +15,7 @@ from metromq.protocol.session.links import Links
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.output import Output
 from metromq.protocol.session.publishing import Publishing
+from metromq.protocol.session.replay_desk import ReplayDesk
 from metromq.protocol.session.retained import Retained
 from metromq.protocol.session.routes import RouteTable
 from metromq.protocol.session.sessions import Sessions
@@ -51,6 +52,7 @@ class Hub:
             name, settings, clock, commits, backlogs, delivery, publishing, subscriptions, city, counters
         )
         self.connections = Connections(settings, clock, counters, counts)
+        self.replay = ReplayDesk()
         self.dirty: list[Output] = []  # outputs that have something to write
 
     def at(self, now: float, wall_us: int) -> None:

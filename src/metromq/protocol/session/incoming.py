@@ -4,6 +4,7 @@ from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.packing import Packer
+from metromq.protocol.replaying import FETCH_TOPIC
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.backlog import RELEASED
@@ -126,6 +127,11 @@ class Incoming:
         if publish.retain and not settings.retain_available:  # [MQTT-3.2.2-14]
             raise ProtocolViolation("RETAIN is not supported [MQTT-3.2.2-14]", reasons.RETAIN_NOT_SUPPORTED)
         topic = self._topic(publish)
+        if topic == FETCH_TOPIC and publish.qos < 2:
+            hub.replay.fetch(self._connection, session, publish)
+            if publish.qos:
+                self._output.acknowledge(PUBACK, publish.packet_id, 0)
+            return
         if publish.qos:
             if publish.qos == 2 and publish.packet_id in session.incoming:  # a repeat [MQTT-4.3.3-10]
                 self._ack_when_stored(PUBREC, publish.packet_id, 0)

@@ -217,7 +217,8 @@ class RouteTable:
                 by_session[session.client_id] = target
                 route.targets.append(target)
             target.add(grant)
-            if grant.no_local or grant.identifier:
+            gate = session.gate
+            if grant.no_local or grant.identifier or (gate is not None and gate.is_holding):
                 route.plain = False
         route.groups = self.shares.match(topic)
         if route.groups:

@@ -5,6 +5,7 @@ from typing import Final, final
 from metromq.protocol.session.backlog import Backlog
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.output import ClientOutput
+from metromq.protocol.session.replays import LiveGate
 from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.wire.packets import Will
 
@@ -56,6 +57,7 @@ class Session:
         self.grants: dict[str, Grant] = {}
         self.expiry_s = 0
         self.closed = False
+        self.gate: LiveGate | None = None  # while its connection has asked for replays
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
         self.detached_wall_us = 0
         self.will: Will | None = None

@@ -3,6 +3,7 @@
 from typing import final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol.replaying import ROOT
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.hub import Hub
@@ -44,25 +45,36 @@ class Subscribing:
         session = self._session
         hub = self._hub
         codes: list[int] = []
+        why: list[str] = []
         granted: list[tuple[Subscription, bool]] = []
         for wanted in subscribe.subscriptions:
             validate_filter(wanted.filter)
             share, filter = split_shared(wanted.filter)
+            if wanted.filter.partition("/")[0] == ROOT:
+                codes.append(self._replay(wanted, subscribe.identifier, why))
+                continue
             if share and wanted.no_local:  # [MQTT-3.8.3-4]
                 raise ProtocolViolation("No Local on a shared subscription [MQTT-3.8.3-4]")
             code = self._subscription_code(session, wanted, filter)
             codes.append(code)
             if code <= 2:
                 granted.append((wanted, hub.subscriptions.subscribe(session, wanted, subscribe.identifier)))
-        self._answer(session, self._suback(subscribe.packet_id, codes))
+        self._answer(session, self._suback(subscribe.packet_id, codes, why))
         for wanted, new in granted:
             hub.retained.subscribed(session, wanted.filter, new)
 
-    def _suback(self, packet_id: int, codes: list[int]) -> bytes:
+    def _replay(self, wanted: Subscription, identifier: int, why: list[str]) -> int:
+        refusal = self._hub.replay.subscribe(self._connection, self._session, wanted, identifier)
+        if refusal is None:
+            return 0  # a replay comes at QoS 0
+        why.append(refusal.text)
+        return refusal.reason_code if self._output.version == MQTT5 else 0x80
+
+    def _suback(self, packet_id: int, codes: list[int], why: list[str]) -> bytes:
         properties = Properties()
         failures = sorted({code for code in codes if code >= 0x80})
         if failures and self._output.version == MQTT5 and self._output.problem_information:  # [MQTT-3.1.2-29]
-            properties.reason_string = "; ".join([reasons.NAMES[code] for code in failures])
+            properties.reason_string = "; ".join(why or [reasons.NAMES[code] for code in failures])
             data = encode(Suback(packet_id, codes, properties), MQTT5)
             if len(data) <= self._output.max_packet_bytes:  # [MQTT-3.9.2-1]
                 return data
@@ -86,7 +98,10 @@ class Subscribing:
         codes: list[int] = []
         for filter in unsubscribe.filters:
             validate_filter(filter)
-            codes.append(0 if self._hub.subscriptions.unsubscribe(session, filter) else reasons.NO_SUBSCRIPTION_EXISTED)
+            ended = self._hub.subscriptions.unsubscribe(session, filter) or self._hub.replay.unsubscribe(
+                session, filter
+            )
+            codes.append(0 if ended else reasons.NO_SUBSCRIPTION_EXISTED)
         self._answer(session, encode(Unsuback(unsubscribe.packet_id, codes, Properties()), self._output.version))
 
     def _answer(self, session: Session, data: bytes) -> None:

@@ -1,0 +1,350 @@
+"""The broker's side of replays: checks rights, starts the process that reads, passes on what it sends, and brings each
+replay and the live messages behind it together. Nothing here reads the journal."""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+from metromq.broker import logs
+from metromq.broker.replaying import channel
+from metromq.broker.replaying.gate import Following, Gate, Stage
+from metromq.broker.replaying.packets import PacketWriter
+from metromq.broker.turns import Turns
+from metromq.config import ReplayConfig
+from metromq.errors import UsageError
+from metromq.federation.host import Host
+from metromq.moments import parse_since
+from metromq.protocol.replaying import BUSY, DENIED, FETCH_TOPIC, LARGEST_BYTES, SINCE_RIGHT, failed, split_since
+from metromq.protocol.session.access import Access
+from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.replay_desk import Asker, Refusal, ReplayDesk
+from metromq.protocol.session.session import Session
+from metromq.protocol.wire import reasons
+from metromq.protocol.wire.packets import Publish, Subscription
+
+MODULE: Final = "metromq.broker.replaying.worker"
+PIPE_BYTES: Final = 4 << 20
+FETCHES_PER_CLIENT: Final = 4
+HEAD_BYTES: Final = 4096  # what an answer has beside its records' bodies, more or less
+ROW_BYTES: Final = 1.2  # and in proportion to them
+POLL_S: Final = 0.005  # how soon a client that lags is looked at again
+STOP_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """A request that is being answered."""
+
+    asker: Asker
+    session: Session | None
+
+
+@dataclass(slots=True)
+class Streaming:
+    """A replay that is being sent."""
+
+    connection: NetworkConnection
+    session: Session
+    following: Following
+
+    def is_gone(self) -> bool:
+        return self.connection.output.closing or self.session.connection is not self.connection
+
+    def lags(self) -> bool:
+        output = self.connection.output
+        return output.waiting_bytes > output.soft_limit_bytes
+
+
+class Desk(ReplayDesk):
+    """`setup` is what the process needs to know: the journal, the access list, peers and how to reach them."""
+
+    def __init__(
+        self, turns: Turns, access: Access, host: Host | None, config: ReplayConfig, setup: dict[str, Any]
+    ) -> None:
+        self._turns = turns
+        self._hub = turns.hub
+        self._access = access
+        self._host = host
+        self._most_clients = config.max_clients
+        self._setup = setup | {"max_bytes_per_s": config.max_bytes_per_s}
+        self._process: asyncio.subprocess.Process | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._unsent: list[bytes] = []  # for a process that is still starting
+        self._number = 0
+        self._fetches: dict[int, Fetching] = {}
+        self._streams: dict[int, Streaming] = {}
+
+    # --- what clients ask -----------------------------------------------------------------------------------------
+
+    def fetch(self, connection: NetworkConnection, session: Session | None, publish: Publish) -> None:
+        asker = Asker(connection, publish)
+        if session is not None and not self._may_fetch(session):
+            asker.refuse(
+                failed(DENIED, f"the user may not fetch records: the access list needs `topic write {FETCH_TOPIC}`")
+            )
+            return
+        if sum(one.asker.connection is connection for one in self._fetches.values()) >= FETCHES_PER_CLIENT or (
+            len(self._fetches) >= FETCHES_PER_CLIENT * self._most_clients
+        ):
+            asker.refuse(failed(BUSY, "too many requests are waiting at this broker: ask again when one is answered"))
+            return
+        output = connection.output
+        if output.waiting_bytes > 2 * LARGEST_BYTES:
+            connection.terminate(reasons.QUOTA_EXCEEDED, "the answers to earlier requests have not been read")
+            return
+        self._number += 1
+        self._fetches[self._number] = Fetching(asker, session)
+        most = int((output.max_packet_bytes - HEAD_BYTES) / ROW_BYTES) if output.max_packet_bytes > HEAD_BYTES else 0
+        job = self._client(session) | {"request": publish.payload.decode("utf-8", "replace"), "max_bytes": most}
+        self._tell(channel.FETCH, self._number, job)
+
+    def _may_fetch(self, session: Session) -> bool:
+        return self._access.unrestricted(session) or self._access.may_publish(session, FETCH_TOPIC)
+
+    def _client(self, session: Session | None) -> dict[str, Any]:
+        if session is None:
+            return {"is_peer": True, "username": "", "client_id": ""}
+        return {"is_peer": False, "username": session.username, "client_id": session.client_id}
+
+    def subscribe(
+        self, connection: NetworkConnection, session: Session, wanted: Subscription, identifier: int
+    ) -> Refusal | None:
+        try:
+            start, topic_filter = split_since(wanted.filter)
+            since = parse_since(start, self._hub.clock.wall_us)
+        except UsageError as error:
+            return Refusal(reasons.TOPIC_FILTER_INVALID, str(error))
+        if topic_filter.startswith("$metromq") or not self._may_replay(session, topic_filter):
+            return Refusal(
+                reasons.NOT_AUTHORIZED,
+                f"the user may not replay {topic_filter}: the access list needs `topic read {SINCE_RIGHT}`",
+            )
+        if len(self._streams) >= self._most_clients:
+            return Refusal(reasons.QUOTA_EXCEEDED, f"{self._most_clients} replays are under way at this broker already")
+        output = connection.output
+        identifiers = (identifier,) if identifier else ()
+        packets = PacketWriter(output.version, output.max_packet_bytes, identifiers)
+        following = self._follow(session, wanted.filter, topic_filter, packets, output.version)
+        following.write = output.write
+        following.wall_us = lambda: self._hub.clock.wall_us
+        self._number += 1
+        self._streams[self._number] = Streaming(connection, session, following)
+        job = {
+            "filter": topic_filter,
+            "since_us": since.time_us,
+            "offset": since.offset,
+            "version": output.version,
+            "max_packet_bytes": output.max_packet_bytes,
+            "identifiers": identifiers,
+        }
+        self._tell(channel.STREAM, self._number, self._client(session) | job)
+        live = Subscription(topic_filter, 0, wanted.no_local, wanted.retain_as_published, 2)
+        self._hub.subscriptions.subscribe(session, live, identifier)
+        return None
+
+    def _may_replay(self, session: Session, topic_filter: str) -> bool:
+        access = self._access
+        if access.unrestricted(session):
+            return True
+        return access.may_read(session, SINCE_RIGHT) and access.may_subscribe(session, topic_filter)
+
+    def _follow(self, session: Session, name: str, topic_filter: str, packets: PacketWriter, version: int) -> Following:
+        log = self._hub.commits.log
+        assert log is not None
+        following = Following(
+            name, topic_filter, packets, version, self._hub.name, log.next_offset, self._journal_number
+        )
+        gate = session.gate
+        if not isinstance(gate, Gate):
+            gate = session.gate = Gate()
+        gate.followings = [one for one in gate.followings if one.name != name] + [following]
+        gate.is_holding = True
+        return following
+
+    def _journal_number(self, peer: str) -> int:
+        return self._host.inbox.journal_number(peer) if self._host is not None else 0
+
+    def unsubscribe(self, session: Session, full_filter: str) -> bool:
+        gate = session.gate
+        found = [one for one in gate.followings if one.name == full_filter] if isinstance(gate, Gate) else []
+        for following in found:
+            self._end(following)
+            self._hub.subscriptions.unsubscribe(session, following.topic_filter)
+        return bool(found)
+
+    def _end(self, following: Following) -> None:
+        """Nothing more comes of a replay."""
+        for number, stream in list(self._streams.items()):
+            if stream.following is following:
+                self._stop(number)
+                self._forget(stream)
+
+    def _forget(self, stream: Streaming) -> None:
+        gate = stream.session.gate
+        if isinstance(gate, Gate):
+            gate.followings = [one for one in gate.followings if one is not stream.following]
+            self._opened(gate, stream.following)
+
+    def _opened(self, gate: Gate, following: Following) -> None:
+        """Live messages may take the short way again, unless another replay holds them."""
+        gate.is_holding = any(one.stage is not Stage.LIVE for one in gate.followings)
+        self._hub.routes.invalidate(following.topic_filter)
+
+    def _stop(self, number: int) -> None:
+        self._streams.pop(number, None)
+        self._send(channel.note(channel.STOP, number))
+
+    # --- what the process says ------------------------------------------------------------------------------------
+
+    def _heard(self, kind: int, number: int, body: bytes) -> None:
+        if kind == channel.ANSWER:
+            fetching = self._fetches.pop(number, None)
+            if fetching is not None:
+                fetching.asker.answer(body)
+            return
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        if stream.is_gone():
+            self._stop(number)
+        elif kind == channel.PACKETS:
+            stream.connection.output.write(body)
+            self._when_taken(number, stream)
+        elif kind == channel.SWITCH:
+            self._switch(number, stream)
+        elif kind == channel.LIVE:
+            self._live(number, stream, json.loads(body))
+        elif kind == channel.FAILED:
+            self._break_off(number, stream, body.decode())
+
+    def _when_taken(self, number: int, stream: Streaming) -> None:
+        """The process may send more when the network has taken nearly all."""
+        if number not in self._streams:
+            return
+        if stream.is_gone():
+            self._stop(number)
+        elif stream.lags():
+            self._turns.loop.call_later(POLL_S, self._when_taken, number, stream)
+        else:
+            self._send(channel.note(channel.GO_ON, number))
+
+    def _switch(self, number: int, stream: Streaming) -> None:
+        """From this moment on all live messages wait; those before it are in the journal."""
+        following, log = stream.following, self._hub.commits.log
+        assert log is not None
+        following.hold()
+        self._tell(channel.SWITCHED, number, {"offset": log.next_offset()})
+
+    def _live(self, number: int, stream: Streaming, told: dict[str, Any]) -> None:
+        following = stream.following
+        if following.stage is Stage.OVERFLOWN:  # they are in the journals: the process goes on with those
+            self._tell(channel.SWITCHED, number, {"offset": 0})
+            return
+        following.replayed(told)
+        self._release(number, stream)
+
+    def _release(self, number: int, stream: Streaming) -> None:
+        """As fast as the client takes them; what comes meanwhile waits behind."""
+        following = stream.following
+        if number not in self._streams:
+            return
+        if stream.is_gone():
+            self._stop(number)
+            return
+        if following.stage is Stage.OVERFLOWN:
+            self._break_off(number, stream, "the client is too slow for what is published")
+            return
+        while following.held and not stream.lags():
+            following.release_one()
+        if following.held:
+            self._turns.loop.call_later(POLL_S, self._release_later, number, stream)
+            return
+        following.stage = Stage.LIVE
+        self._stop(number)
+        gate = stream.session.gate
+        if isinstance(gate, Gate):
+            self._opened(gate, following)
+
+    def _release_later(self, number: int, stream: Streaming) -> None:
+        self._turns.now()
+        self._release(number, stream)
+        self._turns.worked()
+
+    def _break_off(self, number: int, stream: Streaming, why: str) -> None:
+        """Ends the connection: a client that is told can ask again, one that waits for ever cannot."""
+        logs.warning("a replay broke off", client=stream.session.client_id, problem=why)
+        self._stop(number)
+        stream.connection.terminate(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the replay broke off: {why}")
+
+    # --- the process ----------------------------------------------------------------------------------------------
+
+    def _tell(self, kind: int, number: int, body: dict[str, Any]) -> None:
+        self._send(channel.note(kind, number, json.dumps(body).encode()))
+
+    def _send(self, data: bytes) -> None:
+        if self._running is None or self._running.done():
+            self._unsent = []
+            self._running = asyncio.create_task(self._run())
+        process = self._process
+        if process is None or process.stdin is None:
+            self._unsent.append(data)
+        elif process.returncode is None:
+            process.stdin.write(data)
+
+    async def _run(self) -> None:
+        """One life of the process."""
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, limit=PIPE_BYTES
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(channel.note(channel.SETUP, 0, json.dumps(self._setup).encode()))
+            process.stdin.write(b"".join(self._unsent))
+            self._unsent, self._process = [], process
+            while True:
+                kind, number, body = await channel.read_note(process.stdout)
+                self._turns.now()
+                self._heard(kind, number, body)
+                self._turns.worked()
+        except (asyncio.IncompleteReadError, OSError) as error:
+            logs.error("the replay process ended; it is started again when it is needed", problem=error)
+        finally:
+            self._process = None
+            self._turns.now()
+            self._fail_all()
+            self._turns.worked()
+
+    def _fail_all(self) -> None:
+        fetches, self._fetches = self._fetches, {}
+        for fetching in fetches.values():
+            fetching.asker.refuse(failed(BUSY, "the process that reads the journal ended: ask again"))
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.connection.terminate(
+                reasons.IMPLEMENTATION_SPECIFIC_ERROR, "the replay broke off: the process that reads the journal ended"
+            )
+
+    def tick(self) -> None:
+        """Now and then: replays whose clients are gone end."""
+        for number, stream in list(self._streams.items()):
+            if stream.is_gone():
+                self._stop(number)
+
+    async def close(self) -> None:
+        process, self._streams, self._fetches = self._process, {}, {}
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if process is not None and process.returncode is None:
+            if process.stdin is not None:
+                process.stdin.close()  # by which it knows
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
