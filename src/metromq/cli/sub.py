@@ -20,6 +20,7 @@ from metromq.cli.connecting import (
     open_connection,
 )
 from metromq.cli.formats import OutputFormat
+from metromq.cli.since import Replay, check_version, is_notice
 from metromq.client import ConnectionLost, Message, MqttError, Subscription
 from metromq.errors import MetroError, PeerViolation, UsageError
 from metromq.protocol.topics.names import matches, validate_filter
@@ -32,6 +33,7 @@ Examples:
   metromq sub -t a -C 1 -W 5                            one message, or exit status 27 after 5 seconds
   metromq sub -t '#' -F '%I %t %q %x'                   your own format
   metromq sub -t '#' -F %j --pretty                     JSON
+  metromq sub -t 'city/#' --since 10m                   what came in the last ten minutes, then what comes
   metromq sub -t jobs -q 1 -c -i worker -E              create a persistent session and exit
   metromq sub -t '#' --remove-retained --retained-only  delete all retained messages
 
@@ -66,6 +68,7 @@ class View:
     random_share: float
     format: OutputFormat
     end: bytes
+    since: str | None = None
 
 
 @click.command("sub", cls=MosquittoCommand, epilog=EPILOG)
@@ -73,6 +76,12 @@ class View:
 @click.option("-T", "--filter-out", multiple=True, help="Do not print topics that match this filter; may be repeated.")
 @click.option("-U", "--unsubscribe", multiple=True, help="Unsubscribe from this filter; may be repeated.")
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="Quality of service.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="First what was published since then, in the whole city: 90s, 10m, 2h, 7d, a time (2026-11-17T08:00:00Z), or"
+    " offset:1200 in the broker's journal. Needs [replay] at the broker.",
+)
 @click.option("-C", "count", type=click.IntRange(1), help="Exit after this many messages.")
 @click.option("-W", "timeout_s", type=click.FloatRange(0, min_open=True), help="Exit after this many seconds.")
 @click.option("-E", "leave_when_subscribed", is_flag=True, help="Exit once the subscriptions are acknowledged.")
@@ -97,6 +106,8 @@ class View:
 def command(**given: Any) -> None:
     """Subscribe and print messages. Takes the options of mosquitto_sub."""
     try:
+        if given["since"] is not None:
+            given["protocol_version"] = check_version(given["protocol_version"])
         connection = open_connection(given)
         view = read_view(given, connection)
     except UsageError as error:
@@ -116,6 +127,8 @@ def read_view(given: dict[str, Any], connection: Connection) -> View:
             raise UsageError(str(error)) from None
     if given["retained_only"] and given["fresh_only"]:
         raise UsageError("--retained-only and -R together leave nothing to print")
+    if given["since"] is not None:
+        Replay(given["since"])  # says what is wrong with it
     text = given["format_text"] or ("%t %p" if given["verbose"] else "%p")
     return View(
         tuple(topics),
@@ -133,6 +146,7 @@ def read_view(given: dict[str, Any], connection: Connection) -> View:
         given["random_filter"],
         OutputFormat(text, given["pretty"]),
         b"" if given["no_newline"] else b"\n",
+        given["since"],
     )
 
 
@@ -171,6 +185,7 @@ class Subscriber:
         self._connection = connection
         self._view = view
         self._shown = 0
+        self._replay = Replay(view.since) if view.since is not None else None
 
     async def run(self) -> None:
         client = self._connection.client
@@ -206,7 +221,10 @@ class Subscriber:
         granted = 0
         for name in view.topics:
             wanted = Subscription(
-                name, view.qos, retain_as_published=view.retain_as_published, retain_handling=view.retain_handling
+                self._replay.topic(name) if self._replay else name,
+                view.qos,
+                retain_as_published=view.retain_as_published,
+                retain_handling=view.retain_handling,
             )
             try:
                 [qos] = await client.subscribe(wanted, identifier=sum(identifiers), properties=properties)
@@ -228,6 +246,8 @@ class Subscriber:
         client = self._connection.client
         out = sys.stdout.buffer
         async for message in client.messages:
+            if self._replay is not None and not self._is_shown(message, self._replay):
+                continue
             if any(matches(name, message.topic) for name in self._view.filter_out):
                 continue
             if self._view.retained_only and not message.retain:
@@ -245,6 +265,12 @@ class Subscriber:
             if self._shown == self._view.count:
                 out.flush()
                 return
+
+    def _is_shown(self, message: Message, replay: Replay) -> bool:
+        if is_notice(message):
+            self._connection.complain(message.payload.decode("utf-8", "replace"))
+            return False
+        return replay.is_new(message)
 
     def _line(self, message: Message) -> bytes:
         line = self._view.format.render(message, time.time_ns()) + self._view.end

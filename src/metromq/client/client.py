@@ -279,13 +279,15 @@ class Client:
     async def _granted(self, what: str, filters: list[str], token: int, effects: list[Effect]) -> tuple[int, ...]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                codes = (await self._settled(token, effects)).reason_codes
+                settled = await self._settled(token, effects)
         except TimeoutError:
             raise MqttError(f"no answer to {what} within {self._timeout_s:g} s") from None
-        for name, code in zip(filters, codes, strict=True):
+        said = settled.properties.reason_string if settled.properties else None
+        for name, code in zip(filters, settled.reason_codes, strict=True):
             if code >= 0x80:
-                raise MqttError(f"the server refused to {what} {name}: {reasons.name_of(code)}", code)
-        return codes
+                why = f": {said}" if said and said != reasons.NAMES.get(code) else ""
+                raise MqttError(f"the server refused to {what} {name}: {reasons.name_of(code)}{why}", code)
+        return settled.reason_codes
 
     async def _settled(self, token: int, effects: list[Effect]) -> Settled:
         future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
