@@ -1,0 +1,195 @@
+"""Replays in a live city of three: old messages of all brokers, then live ones, without gap and without double.
+
+Brokers are processes, clients are paho and mosquitto_sub; the observer knows only what clients sent and got.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cities import CityProcess, city_process, environment, wait_for, write_city
+from tests.clients.paho_client import V5, V311, Paho, client
+
+pytestmark = pytest.mark.timeout(240)
+HOMES = ("b00", "b11", "b22")
+AREAS = ("0/1/2/3", "1/2/0/0", "3/3/1/0")
+END = b"the end"
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CityProcess]:
+    directory = tmp_path_factory.mktemp("replay")
+    config = directory / "metromq.toml"
+    config.write_text("[replay]\nenabled = true\n")
+    words = ("up", str(write_city(directory, 3)), "--durability", "os", "--config", str(config))
+    with city_process(directory, *words) as running:
+        running.says("Ctrl-C stops the city")
+        yield running
+
+
+class Publishers:
+    """One client at every broker, each in a thread: publishes to topics of all areas until told to stop."""
+
+    def __init__(self, city: CityProcess, word: str, homes: tuple[str, ...] = HOMES) -> None:
+        self.sent: list[bytes] = []
+        self._city = city
+        self._word = word
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(home,)) for home in homes]
+
+    def _run(self, home: str) -> None:
+        with client(self._city.place(home)[1], V5) as who:
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                text = f"{self._word}-{home}-{number}".encode()
+                who.publish(f"{AREAS[number % 3]}/{self._word}", text, 1 + number % 2)
+                self.sent.append(text)
+
+    def __enter__(self) -> "Publishers":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def publish_some(city: CityProcess, word: str, count: int = 40) -> list[bytes]:
+    """In turn at every broker, so that their order in time is known."""
+    sent: list[bytes] = []
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client(city.place(home)[1], V5)) for home in HOMES]
+        for number in range(count):
+            text = f"{word}-old-{number}".encode()
+            clients[number % 3].publish(f"{AREAS[number % 3]}/{word}", text, 1 + number % 2)
+            sent.append(text)
+    return sent
+
+
+def end_of(city: CityProcess, word: str) -> None:
+    """A last message from every broker, behind all that its publisher sent."""
+    for home in HOMES:
+        with client(city.place(home)[1], V5) as who:
+            who.publish(f"{AREAS[0]}/{word}", END + home.encode(), 1)
+
+
+def take_to_the_end(who: Paho, homes: tuple[str, ...] = HOMES) -> list[bytes]:
+    got: list[bytes] = []
+    missing = {END + home.encode() for home in homes}
+    while missing:
+        payload = who.messages.get(timeout=60).payload
+        missing.discard(payload)
+        got.append(payload)
+    return [payload for payload in got if not payload.startswith(END)]
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+def test_no_gap_and_no_double_at_the_switch(city: CityProcess, version: int) -> None:
+    word = f"switch{version}"
+    old = publish_some(city, word)
+    with Publishers(city, word) as publishers:
+        wait_for(lambda: len(publishers.sent) > 200, "messages before the replay")
+        with client(city.place("b11")[1], version) as reader:
+            assert reader.subscribe(f"$replay/since/10m/+/+/+/+/{word}") == [0]
+            before = len(publishers.sent)
+            wait_for(lambda: len(publishers.sent) > before + 1000, "messages during and after the replay")
+            time.sleep(2)  # the switch takes one second: some come before it, some after
+            publishers.stop()
+            end_of(city, word)
+            got = take_to_the_end(reader)
+            assert reader.nothing_more()
+    assert got[: len(old)] == old  # by time over all brokers
+    assert Counter(got) == Counter(old) + Counter(publishers.sent)
+
+
+def test_a_broker_is_killed_meanwhile(city: CityProcess) -> None:
+    """What it had accepted comes in the end: from its own journal, or from those to whom it had gone."""
+    word = "killed"
+    old = publish_some(city, word)
+    with Publishers(city, word, ("b00", "b11")) as publishers, client(city.place("b11")[1], V5) as reader:
+        reader.subscribe(f"$replay/since/10m/+/+/+/+/{word}")
+        os.kill(city.place("b22")[0], signal.SIGKILL)
+        before = len(publishers.sent)
+        wait_for(lambda: len(publishers.sent) > before + 500, "messages while a broker is away")
+        time.sleep(2)
+        publishers.stop()
+        wait_for(lambda: city.broker("b22")["state"] == "up", "the broker being started again")
+        end_of(city, word)
+        got = take_to_the_end(reader)
+    missing = Counter(old) + Counter(publishers.sent) - Counter(got)
+    assert all(payload in old for payload in missing)  # only b22 had them: said, see the next line
+    notices = [payload for payload in got if payload not in old and payload not in publishers.sent]
+    assert not missing or any(b"b22 cannot be reached" in notice for notice in notices)
+    assert max(Counter(got).values()) == 1
+
+
+def test_the_own_broker_is_killed_and_the_command_goes_on(city: CityProcess) -> None:
+    word = "again"
+    old = publish_some(city, word)
+    pid, port = city.place("b11")
+    words = ["sub", "-p", str(port), "-t", f"+/+/+/+/{word}", "--since", "10m"]
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "metromq.cli.main", *words], stdout=subprocess.PIPE, env=environment()
+    )
+    try:
+        assert reader.stdout is not None
+        got = [reader.stdout.readline().strip() for _ in old]
+        assert got == old
+        with Publishers(city, word, ("b00", "b22")) as publishers:
+            wait_for(lambda: len(publishers.sent) > 100, "messages before the kill")
+            os.kill(pid, signal.SIGKILL)
+            before = len(publishers.sent)
+            wait_for(lambda: len(publishers.sent) > before + 300, "messages while the broker is away")
+            publishers.stop()
+        wait_for(lambda: city.broker("b11")["state"] == "up", "the broker being started again")
+        assert city.place("b11")[1] == port
+        with client(port, V5) as who:
+            who.publish(f"{AREAS[0]}/{word}", END, 1)
+        line = b""
+        rest: list[bytes] = []
+        wanted = set(publishers.sent) | {END}
+        while wanted - set(rest):
+            line = reader.stdout.readline().strip()
+            assert line, "the command ended"
+            rest.append(line)
+    finally:
+        reader.terminate()
+        reader.wait(timeout=30)
+    assert Counter(rest) == Counter(publishers.sent) + Counter([END])
+
+
+def test_other_peoples_client(city: CityProcess) -> None:
+    mosquitto = shutil.which("mosquitto_sub")
+    assert mosquitto, "apt install mosquitto-clients"
+    word = "others"
+    old = publish_some(city, word)
+    topic = f"$replay/since/10m/+/+/+/+/{word}"
+    reader = subprocess.Popen(
+        [mosquitto, "-V", "5", "-p", str(city.place("b00")[1]), "-t", topic, "-C", str(len(old) + 1)],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert reader.stdout is not None
+        got = [reader.stdout.readline().strip() for _ in old]
+        with client(city.place("b22")[1], V5) as who:
+            who.publish(f"{AREAS[1]}/{word}", b"live", 1)
+        assert (got, reader.stdout.readline().strip()) == (old, b"live")
+    finally:
+        reader.terminate()
+        reader.wait(timeout=30)
