@@ -168,11 +168,8 @@ def test_sinks_are_checked() -> None:
 class LiveBroker:
     """A broker on loopback, in a thread of its own."""
 
-    def __init__(self, data: Path, listener: Listener | None = None) -> None:
-        listener = listener or Listener(host="127.0.0.1", port=0)
-        self._config = Config(
-            name="live", data_dir=data, listeners=(listener,), journal=JournalConfig(record_qos0=True)
-        )
+    def __init__(self, config: Config) -> None:
+        self._config = config
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
@@ -196,6 +193,12 @@ class LiveBroker:
         self._loop.close()
 
 
+def live_broker(data: Path, listener: Listener | None = None) -> LiveBroker:
+    listener = listener or Listener(host="127.0.0.1", port=0)
+    journal = JournalConfig(record_qos0=True)
+    return LiveBroker(Config(name="live", data_dir=data, listeners=(listener,), journal=journal))
+
+
 def journalled(data: Path) -> list[tuple[str, bytes, int]]:
     reader = JournalReader(data / "journal")
     found = [decode_message(body).message for _, body in reader.read(0, 10_000)]
@@ -204,7 +207,7 @@ def journalled(data: Path) -> list[tuple[str, bytes, int]]:
 
 
 def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path) -> None:
-    with LiveBroker(tmp_path / "live") as broker:
+    with live_broker(tmp_path / "live") as broker:
         rows = spark.range(60).selectExpr("concat('spark/', id % 3) topic", "cast(id as string) payload")
         target = {"host": "127.0.0.1", "port": str(broker.port), "maxInflight": "7"}
         rows.write.format("metromq").options(**target).mode("append").save()
@@ -224,7 +227,7 @@ def test_rows_are_published_and_acknowledged(spark: SparkSession, tmp_path: Path
 def test_rows_are_published_over_tls(spark: SparkSession, tmp_path: Path) -> None:
     made = make_certificates(tmp_path / "certificates")
     door = Listener("tls", "127.0.0.1", 0, cert_file=made.server.cert, key_file=made.server.key)
-    with LiveBroker(tmp_path / "live", door) as broker:
+    with live_broker(tmp_path / "live", door) as broker:
         rows = spark.range(3).selectExpr("'secret' topic", "cast(id as string) payload")
         target = {"host": "127.0.0.1", "port": str(broker.port)}
         rows.write.format("metromq").options(**target, tls="true", cafile=str(made.ca)).mode("append").save()

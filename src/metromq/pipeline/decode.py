@@ -34,11 +34,18 @@ Ints = Any  # numpy arrays of integers
 def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes], journal: str = "") -> pa.Table:
     """The bodies of messages `first_offset`, `first_offset` + 1, ... as one table of `LANDED_MESSAGES`."""
     count = len(bodies)
-    lengths = np.fromiter(map(len, bodies), np.int64, count)
+    offsets = np.arange(first_offset, first_offset + count, dtype=np.int64)
+    return decode_records(broker, offsets, np.fromiter(map(len, bodies), np.int64, count), b"".join(bodies), journal)
+
+
+def decode_records(broker: str, offsets: Ints, lengths: Ints, joined: bytes, journal: str = "") -> pa.Table:
+    """The same of bodies that stand in a row, with any offsets."""
+    count = len(lengths)
+    first_offset = int(offsets[0]) if count else 0
     ends = np.cumsum(lengths)
     starts = ends - lengths
     _demand(lengths >= _HEAD.itemsize, first_offset)
-    data = np.frombuffer(b"".join(bodies), np.uint8)
+    data = np.frombuffer(joined, np.uint8)
     head = _gather(data, starts, _HEAD)
     cuts = _cuts(data, head, starts, ends, first_offset)
     fields = pa.Array.from_buffers(
@@ -48,7 +55,7 @@ def decode_batch(broker: str, first_offset: int, bodies: Sequence[bytes], journa
     origin_heads, arrivals = (begins[:, layout.PARTS.index(part)] for part in ("origin_head", "arrived"))
     columns = {
         "broker": pa.repeat(pa.scalar(broker), count),
-        "offset": np.arange(first_offset, first_offset + count, dtype=np.int64),
+        "offset": offsets,
         "time": pa.array(head["time_us"].astype(np.int64)).cast(TIME),
         "kind": _kinds(head["flags"]),
         "topic": _text(fields, "topic", first_offset),

@@ -30,7 +30,8 @@ from metromq.journal import JournalReader
 from metromq.journal.identity import read_id
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.journals import journals
-from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.keys import JournalKey, place_key, place_name
+from metromq.pipeline.network import NetworkOptions, NetworkSlice, read_over_network
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES
 
@@ -40,8 +41,11 @@ _CHUNK_BYTES: Final = 32 << 20
 
 
 class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
-    """Options for reading: path (a broker's data directory, or one that holds several), broker (its name, if not the
-    directory's), startingOffsets (earliest or latest, of a stream), maxRowsPerBatch, rowsPerPartition, failOnDataLoss.
+    """Options for reading from a disk: path (a broker's data directory, or one that holds several), broker (its name,
+    if not the directory's), startingOffsets (earliest or latest, of a stream), maxRowsPerBatch, rowsPerPartition,
+    failOnDataLoss.
+    Options for reading over the network: brokers (host:port, separated by commas), username, password, tls, cafile,
+    startingOffsets (also per broker), startingTimestamp, maxRowsPerBatch, rowsPerPartition, failOnDataLoss.
     Options for writing: host, port, username, password, tls, cafile, qos (1), maxInflight.
     Columns: topic, payload, qos, retain.
     """
@@ -54,10 +58,13 @@ class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followe
         return from_arrow_schema(LANDED_MESSAGES)
 
     def reader(self, schema: Any) -> "JournalBatchReader":
-        return JournalBatchReader(JournalOptions(self.options))
+        return JournalBatchReader(self._read_options())
 
     def streamReader(self, schema: Any) -> "JournalStreamReader":
-        return JournalStreamReader(JournalOptions(self.options))
+        return JournalStreamReader(self._read_options())
+
+    def _read_options(self) -> "JournalOptions | NetworkOptions":
+        return NetworkOptions(self.options) if "brokers" in self.options else JournalOptions(self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> "MessageWriter":
         return MessageWriter(Sink.from_options(dict(self.options)), tuple(schema.names))
@@ -71,7 +78,10 @@ class JournalOptions:
 
     def __init__(self, options: Any) -> None:
         if "path" not in options:
-            raise UsageError('format("metromq") needs a path: load("a broker\'s data directory")')
+            raise UsageError(
+                'format("metromq") needs a path, load("a broker\'s data directory"), or brokers to ask over the'
+                ' network, option("brokers", "host:1883")'
+            )
         self.path: str = options["path"]
         self.broker: str | None = options.get("broker")
         self.starting: str = options.get("startingOffsets", "earliest")
@@ -80,6 +90,11 @@ class JournalOptions:
         self.max_rows = int(options.get("maxRowsPerBatch", "500000"))
         self.rows_per_partition = int(options.get("rowsPerPartition", "250000"))
         self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
+
+    def initial(self) -> dict[str, int]:
+        """Where a new stream starts."""
+        latest = self.starting == "latest"
+        return {broker: end if latest else first for broker, (first, end) in self.bounds().items()}
 
     def bounds(self) -> dict[str, tuple[int, int]]:
         """First offset and end of every journal that has something, by its name in offsets."""
@@ -113,13 +128,7 @@ class JournalOptions:
         ]
 
 
-def place_name(key: JournalKey) -> str:
-    """A journal in Spark's offsets: `broker/journal`; checkpoints of older versions have only the broker."""
-    return f"{key.broker}/{key.journal}" if key.journal else key.broker
-
-
-def place_key(name: str) -> JournalKey:
-    return JournalKey(*name.split("/", 1))
+ReadOptions = JournalOptions | NetworkOptions
 
 
 class JournalSlice(InputPartition):  # type: ignore[misc]
@@ -134,7 +143,7 @@ class JournalSlice(InputPartition):  # type: ignore[misc]
 
 
 class JournalBatchReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, options: JournalOptions) -> None:
+    def __init__(self, options: "ReadOptions") -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -150,13 +159,17 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     So a broker whose data directory was replaced goes on with its new journal.
     """
 
-    def __init__(self, options: JournalOptions) -> None:
+    def __init__(self, options: "ReadOptions") -> None:
         self._options = options
         self._target: dict[str, int] | None = None
+        self._newest: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, int]:
-        latest = self._options.starting == "latest"
-        return {broker: end if latest else first for broker, (first, end) in self._options.bounds().items()}
+        return self._options.initial()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        """For the query's progress, where `latestOffset` minus `endOffset` is how far the stream lags behind."""
+        return self._newest or None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows)
@@ -167,6 +180,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         bounds = self._options.bounds()
         start = _with_names(start, bounds)
+        self._newest = start | {name: end for name, (_, end) in bounds.items()}
         if self._target is not None:
             bounds = {
                 name: (first, min(end, self._target[name]))
@@ -216,6 +230,9 @@ def share(waiting: dict[str, int], most: int) -> dict[str, int]:
 
 def read_slice(partition: InputPartition) -> Iterator[Any]:
     """Arrow batches of one slice; offsets that are gone are an error unless the user said otherwise."""
+    if isinstance(partition, NetworkSlice):
+        yield from read_over_network(partition)
+        return
     assert isinstance(partition, JournalSlice)
     key, folder = partition.key, Path(partition.folder)
     reader = JournalReader(folder)

@@ -1,0 +1,235 @@
+"""Journals read over the network: brokers are asked for ranges of records, so that a cluster needs no broker's disk.
+
+A record is (broker, journal, offset), as it is on disk, and its row has the same columns.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from logging import getLogger
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from metromq.errors import MqttError, UsageError
+from metromq.moments import time_of
+from metromq.pipeline.asking import BrokerLine, BrokerPlace, ask_once, give_back, take_line
+from metromq.pipeline.decode import decode_records
+from metromq.pipeline.keys import JournalKey, place_key, place_name
+from metromq.protocol.replaying import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
+
+FETCH_BYTES: Final = 2 << 20
+PATIENCE_S: Final = 60.0  # a broker may restart while a batch is read
+RETRY_S: Final = 0.5
+_LOG: Final = getLogger("metromq")
+
+
+class NetworkOptions:
+    """The options of a read, checked; asks brokers where their journals stand."""
+
+    def __init__(self, options: Any) -> None:
+        self.places = [_place(text, options) for text in options["brokers"].split(",")]
+        self.max_rows = int(options.get("maxRowsPerBatch", "500000"))
+        self.rows_per_partition = int(options.get("rowsPerPartition", "250000"))
+        self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
+        self.starting = _starting(options.get("startingOffsets", "earliest"))
+        stamp = options.get("startingTimestamp")
+        self.since_us = None if stamp is None else _timestamp(stamp)
+        self._by_broker: dict[str, BrokerPlace] = {}
+
+    def initial(self) -> dict[str, int]:
+        """Where a new stream starts: every broker must answer, or nobody knows where it would have started."""
+        found: dict[str, int] = {}
+        for place in self.places:
+            answer = self._status(place, self.since_us if self.since_us is not None else -1)
+            found[_name(answer)] = self._first(answer)
+        self._check_names(found)
+        return found
+
+    def _first(self, answer: FetchAnswer) -> int:
+        wanted = self.starting.get(answer.broker, self.starting.get("", "earliest"))
+        if isinstance(wanted, int):
+            return wanted
+        if wanted == "latest":
+            return answer.end
+        return answer.next if self.since_us is not None else answer.first
+
+    def _check_names(self, found: dict[str, int]) -> None:
+        known = {place_key(name).broker for name in found}
+        strange = [broker for broker in self.starting if broker and broker not in known]
+        if strange:
+            raise UsageError(f"startingOffsets names {', '.join(strange)}; the brokers are {', '.join(sorted(known))}")
+
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """First offset and end of every journal that has something. A broker that is away is left out: the stream goes
+        on with the others, and with this one when it is back."""
+        found: dict[str, tuple[int, int]] = {}
+        problems: list[str] = []
+        for place in self.places:
+            try:
+                answer = self._status(place)
+            except MqttError as error:
+                problems.append(f"{place}: {error}")
+                continue
+            if answer.end > answer.first:
+                found[_name(answer)] = (answer.first, answer.end)
+        for problem in problems:
+            _LOG.warning("a broker cannot be asked now: %s", problem)
+        if len(problems) == len(self.places):
+            raise UsageError(f"no broker can be asked: {'; '.join(problems)}")
+        return found
+
+    def _status(self, place: BrokerPlace, since_us: int = -1) -> FetchAnswer:
+        answer = ask_once(place, FetchRequest(since_us=since_us, max_bytes=0))
+        if answer.code:
+            raise UsageError(f"{place}: {answer.error}")
+        if self._by_broker.setdefault(answer.broker, place) != place:
+            raise UsageError(f"{place} and {self._by_broker[answer.broker]} are both the broker {answer.broker}")
+        return answer
+
+    def slices(self, spans: dict[str, tuple[int, int]]) -> list["NetworkSlice"]:
+        """Each journal's offsets, cut so that a long journal keeps more than one core busy."""
+        keys = {name: place_key(name) for name in spans}
+        if any(key.broker not in self._by_broker for key in keys.values()):
+            self.bounds()
+        missing = [key.broker for key in keys.values() if key.broker not in self._by_broker]
+        if missing:
+            raise UsageError(f"none of {', '.join(map(str, self.places))} is the broker {', '.join(missing)}")
+        return [
+            NetworkSlice(
+                keys[name],
+                self._by_broker[keys[name].broker],
+                low,
+                min(low + self.rows_per_partition, end),
+                self.fail_on_loss,
+            )
+            for name, (first, end) in spans.items()
+            for low in range(first, end, self.rows_per_partition)
+        ]
+
+
+class NetworkSlice(InputPartition):  # type: ignore[misc]  # pyspark is not followed
+    """Offsets [start, end) of one journal, and where its broker is."""
+
+    def __init__(self, key: JournalKey, place: BrokerPlace, start: int, end: int, fail_on_loss: bool) -> None:
+        self.key = key
+        self.place = place
+        self.start = start
+        self.end = end
+        self.fail_on_loss = fail_on_loss
+
+
+def read_over_network(part: NetworkSlice) -> Iterator[Any]:
+    """Arrow batches of one slice. While a batch is decoded and taken, the broker reads the next."""
+    position = part.start
+    deadline = time.monotonic() + PATIENCE_S
+    while position < part.end:
+        try:
+            for answer in _answers(part, position):
+                deadline = time.monotonic() + PATIENCE_S
+                if answer.code == BUSY:
+                    time.sleep(RETRY_S)
+                    break
+                position = _after(part, position, answer)
+                if answer.lengths:
+                    yield from _table(part, answer).to_batches()
+        except MqttError as error:
+            if time.monotonic() > deadline:
+                raise UsageError(f"{part.place}, the broker {part.key.broker}, cannot be asked: {error}") from error
+            time.sleep(RETRY_S)
+
+
+def _answers(part: NetworkSlice, position: int) -> Iterator[FetchAnswer]:
+    """One connection's worth of answers; the next request leaves before an answer is worked on."""
+    line = take_line(part.place)
+    is_whole = False
+    try:
+        line.ask(_request(part, position))
+        while position < part.end:
+            answer = line.answer()
+            after = part.end if answer.code and answer.code != GONE else answer.next
+            if position < after < part.end:
+                line.ask(_request(part, after))
+            position = after if after > position else part.end
+            is_whole = position >= part.end
+            yield answer
+    finally:
+        _finish(part.place, line, is_whole)
+
+
+def _finish(place: BrokerPlace, line: BrokerLine, is_whole: bool) -> None:
+    """A line with a request under way is of no use for the next task."""
+    if is_whole:
+        give_back(place, line)
+    else:
+        line.close()
+
+
+def _request(part: NetworkSlice, position: int) -> FetchRequest:
+    return FetchRequest(position, part.end, journal=part.key.journal, max_bytes=FETCH_BYTES)
+
+
+def _after(part: NetworkSlice, position: int, answer: FetchAnswer) -> int:
+    """Where to go on, if nothing is lost or the user does not mind."""
+    hint = "set failOnDataLoss=false to continue without them"
+    if answer.code == GONE:
+        if part.fail_on_loss and not answer.unused:
+            raise UsageError(f"{answer.error}; {hint}")
+        return min(answer.first, part.end)
+    if answer.code == OTHER_JOURNAL:
+        if part.fail_on_loss:
+            raise UsageError(f"{answer.error}: offsets {position} to {part.end - 1} of {part.key} are gone; {hint}")
+        return part.end
+    if answer.code:
+        raise UsageError(f"{part.place}: {answer.error}")
+    if answer.next <= position:
+        raise UsageError(f"the journal of {part.key} ends before offset {part.end}: is it another journal now?")
+    return answer.next
+
+
+def _table(part: NetworkSlice, answer: FetchAnswer) -> Any:
+    offsets = np.frombuffer(answer.offsets, np.int64)
+    lengths = np.frombuffer(answer.lengths, np.uint32).astype(np.int64)
+    return decode_records(part.key.broker, offsets, lengths, answer.bodies, part.key.journal)
+
+
+def _name(answer: FetchAnswer) -> str:
+    return place_name(JournalKey(answer.broker, answer.journal))
+
+
+def _place(text: str, options: Any) -> BrokerPlace:
+    host, _, port = text.strip().rpartition(":")
+    tls = options.get("tls", "true" if "cafile" in options else "false").lower() == "true"
+    if not host or not port.isdigit():
+        host, port = text.strip(), "8883" if tls else "1883"
+    if not host:
+        raise UsageError(f'brokers must look like "host1:1883,host2:1883", not {options["brokers"]!r}')
+    host = host.removeprefix("[").removesuffix("]")
+    return BrokerPlace(host, int(port), options.get("username"), options.get("password"), tls, options.get("cafile"))
+
+
+def _starting(text: str) -> dict[str, int | str]:
+    """By broker; the empty name stands for all others."""
+    if text in ("earliest", "latest"):
+        return {"": text}
+    try:
+        given = json.loads(text)
+        good = isinstance(given, dict) and all(_is_start(value) for value in given.values())
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(
+            'startingOffsets must be earliest, latest, or one of these or an offset per broker, {"b1": 1200, "b2":'
+            f' "latest"}}, not {text!r}'
+        )
+    return dict(given)
+
+
+def _is_start(value: object) -> bool:
+    return value in ("earliest", "latest") or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+def _timestamp(text: str) -> int:
+    """ISO 8601, or milliseconds since 1970 as Spark's own sources take them."""
+    return int(text) * 1000 if text.isdigit() else time_of(text)

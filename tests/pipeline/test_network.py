@@ -1,0 +1,183 @@
+"""Journals read over the network: the same rows as from the disk, and clear words when something stands in the way."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
+from metromq.errors import UsageError
+from metromq.journal.identity import read_id
+from metromq.moments import text_of
+from metromq.pipeline.network import NetworkOptions
+from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice
+from tests.certificates import make_certificates
+from tests.pipeline.data import T0_US, fill, journal_of
+from tests.pipeline.test_source import LiveBroker
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def config(data: Path, **changes: object) -> Config:
+    listeners = (Listener(host="127.0.0.1", port=0),)
+    settings: dict[str, Any] = {"name": data.name, "data_dir": data, "listeners": listeners}
+    # Retention would remove what these tests wrote with old times.
+    settings |= {"replay": ReplayConfig(enabled=True), "journal": JournalConfig(keep_s=1e12)}
+    return Config(**{**settings, **changes})
+
+
+@contextmanager
+def brokers(*configs: Config) -> Iterator[list[str]]:
+    """Their addresses."""
+    with ExitStack() as stack:
+        yield [f"127.0.0.1:{stack.enter_context(LiveBroker(one)).port}" for one in configs]
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    for name, count in (("b1", 3000), ("b2", 7)):
+        journal_of(tmp_path / "city" / name / "journal", count).close()
+    return tmp_path / "city"
+
+
+def rows(options: Any) -> list[dict[str, Any]]:
+    batches = [batch for part in options.slices(options.bounds()) for batch in read_slice(part)]
+    return sorted(pa.Table.from_batches(batches).to_pylist(), key=lambda row: (row["broker"], row["offset"]))
+
+
+def test_rows_are_the_same_as_from_the_disk(city: Path) -> None:
+    with brokers(config(city / "b1"), config(city / "b2")) as places:
+        network = rows(NetworkOptions({"brokers": ",".join(places), "rowsPerPartition": "700"}))
+    assert len(network) == 3007
+    assert network == rows(JournalOptions({"path": str(city)}))
+
+
+def test_a_stream_resumes_exactly_and_tells_its_lag(spark: SparkSession, city: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    lags: list[dict[str, int]] = []
+
+    def keep(frame: Any, batch: int) -> None:
+        seen.extend((row["broker"], row["offset"]) for row in frame.collect())
+
+    def drain(place: str) -> None:
+        stream = spark.readStream.format("metromq").option("brokers", place).option("maxRowsPerBatch", "2000").load()
+        writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        for progress in query.recentProgress:
+            source = progress["sources"][0]
+            newest, end = json.loads(source["latestOffset"]), json.loads(source["endOffset"])
+            lags.append({name: newest[name] - end[name] for name in newest})
+
+    with brokers(config(city / "b1")) as [place]:
+        drain(place)
+    with brokers(config(city / "b1")) as [place]:  # at another port
+        drain(place)
+    assert sorted(seen) == [("b1", number) for number in range(3000)]
+    assert [list(lag.values()) for lag in lags[:2]] == [[1000], [0]]
+
+
+def test_where_a_stream_starts(city: Path) -> None:
+    b1, b2 = (f"{name}/{read_id(city / name / 'journal')}" for name in ("b1", "b2"))
+    with brokers(config(city / "b1"), config(city / "b2")) as places:
+
+        def start(**given: str) -> dict[str, int]:
+            reader = JournalStreamReader(NetworkOptions({"brokers": ",".join(places), **given}))
+            return dict(reader.initialOffset())
+
+        assert start() == {b1: 0, b2: 0}
+        assert start(startingOffsets="latest") == {b1: 3000, b2: 7}
+        assert start(startingOffsets='{"b1": 1200, "b2": "latest"}') == {b1: 1200, b2: 7}
+        by_time = start(startingTimestamp=text_of(T0_US + 1000 * 1_000_000))
+        assert 0 < by_time[b1] <= 1000  # a little early: clocks are set back now and then
+        assert by_time[b2] == 7
+        assert start(startingTimestamp=str((T0_US + 1000 * 1_000_000) // 1000)) == by_time
+        with pytest.raises(UsageError, match="startingOffsets names b3; the brokers are b1, b2"):
+            start(startingOffsets='{"b3": 5}')
+        with pytest.raises(UsageError, match="startingOffsets must be"):
+            start(startingOffsets="soon")
+        reader = JournalStreamReader(NetworkOptions({"brokers": ",".join(places)}))
+        assert reader.latestOffset({b1: 0, b2: 0}, ReadMaxRows(10)) == {b1: 5, b2: 5}
+        assert reader.reportLatestOffset() == {b1: 3000, b2: 7}
+
+
+def test_a_broker_that_is_away_does_not_stop_the_others(city: Path) -> None:
+    with ExitStack() as stack:
+        [first] = stack.enter_context(brokers(config(city / "b1")))
+        with brokers(config(city / "b2")) as [second]:
+            reader = JournalStreamReader(NetworkOptions({"brokers": f"{first},{second}"}))
+            start = reader.initialOffset()
+            assert len(start) == 2
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert sorted(end.values()) == [0, 3000]
+    with pytest.raises(UsageError, match="no broker can be asked"):
+        reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_what_stands_in_the_way_is_said(city: Path, tmp_path: Path) -> None:
+    with (
+        brokers(config(city / "b2", replay=ReplayConfig())) as [place],
+        pytest.raises(UsageError, match="replay is off"),
+    ):
+        NetworkOptions({"brokers": place}).bounds()
+    (tmp_path / "acl").write_text("topic read #\n")
+    auth = Auth(acl_file=tmp_path / "acl", allow_anonymous=True)
+    with (
+        brokers(config(city / "b2", auth=auth)) as [place],
+        pytest.raises(UsageError, match=r"topic write \$replay/fetch"),
+    ):
+        NetworkOptions({"brokers": place}).bounds()
+    with brokers(config(city / "b2")) as [place], pytest.raises(UsageError, match="are both the broker b2"):
+        NetworkOptions({"brokers": f"{place},localhost:{place.rpartition(':')[2]}"}).bounds()
+
+
+def test_over_tls(city: Path, tmp_path: Path) -> None:
+    made = make_certificates(tmp_path / "certificates")
+    door = Listener("tls", "127.0.0.1", 0, cert_file=made.server.cert, key_file=made.server.key)
+    with brokers(config(city / "b2", listeners=(door,))) as [place]:
+        assert len(rows(NetworkOptions({"brokers": place, "cafile": str(made.ca)}))) == 7
+
+
+def test_a_journal_that_was_replaced(city: Path) -> None:
+    with brokers(config(city / "b2")) as [place]:
+        options = NetworkOptions({"brokers": place})
+        [planned] = options.slices(options.bounds())
+    port = int(place.rpartition(":")[2])
+    shutil.rmtree(city / "b2")
+    journal_of(city / "b2" / "journal", 3).close()
+    with brokers(config(city / "b2", listeners=(Listener(host="127.0.0.1", port=port),))):
+        with pytest.raises(UsageError, match=r"offsets 0 to 6 of b2, journal .* are gone"):
+            list(read_slice(planned))
+        planned.fail_on_loss = False
+        assert list(read_slice(planned)) == []
+
+
+def test_what_retention_removed(city: Path) -> None:
+    journal = journal_of(city / "b3" / "journal", 0)
+    journal.close()
+    from metromq.journal import Journal
+
+    with_segments = Journal.open(city / "b3" / "journal", segment_bytes=4096)
+    for _ in range(20):
+        fill(with_segments, 50)
+    with_segments.close()
+    segments = sorted((city / "b3" / "journal").glob("*.seg"))
+    for segment in segments[:3]:
+        segment.unlink()
+    with brokers(config(city / "b3")) as [place]:
+        options = NetworkOptions({"brokers": place})
+        [(name, (first, end))] = options.bounds().items()
+        assert first > 0
+        [planned] = options.slices({name: (0, end)})
+        with pytest.raises(UsageError, match=f"offsets 0 to {first - 1} are gone .*set failOnDataLoss=false"):
+            list(read_slice(planned))
+        planned.fail_on_loss = False
+        found = [row for batch in read_slice(planned) for row in batch.to_pylist()]
+        assert [row["offset"] for row in found] == list(range(first, end))
