@@ -14,10 +14,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
 from metromq.errors import UsageError
+from metromq.journal import Journal
 from metromq.journal.identity import read_id
 from metromq.moments import text_of
 from metromq.pipeline.network import NetworkOptions
 from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.recovery import Snapshot
+from metromq.protocol.session.settings import Settings
 from tests.certificates import make_certificates
 from tests.pipeline.data import T0_US, fill, journal_of
 from tests.pipeline.test_source import LiveBroker
@@ -160,17 +164,14 @@ def test_a_journal_that_was_replaced(city: Path) -> None:
 
 
 def test_what_retention_removed(city: Path) -> None:
-    journal = journal_of(city / "b3" / "journal", 0)
+    journal = Journal.open(city / "b3" / "journal", segment_bytes=1 << 14)
+    while len(list((city / "b3" / "journal").glob("*.seg"))) < 6:
+        fill(journal, 50)
+        journal.sync()
+    for _ in range(2):
+        journal.write_snapshot(Snapshot(Hub(Settings(), None, "b3")).pieces())()
+    assert journal.remove_before(journal.next_offset, 1 << 15, 1e12, 0.0)
     journal.close()
-    from metromq.journal import Journal
-
-    with_segments = Journal.open(city / "b3" / "journal", segment_bytes=4096)
-    for _ in range(20):
-        fill(with_segments, 50)
-    with_segments.close()
-    segments = sorted((city / "b3" / "journal").glob("*.seg"))
-    for segment in segments[:3]:
-        segment.unlink()
     with brokers(config(city / "b3")) as [place]:
         options = NetworkOptions({"brokers": place})
         [(name, (first, end))] = options.bounds().items()

@@ -25,12 +25,15 @@ class FetchPlace:
     tls: ssl.SSLContext | None = None
     identifier: str | None = None
     authentication: Authentication | None = None
+    patience_s: float = PATIENCE_S  # for an answer
+    connect_s: float = 10.0
 
 
 class Fetcher:
     """One connection; `ask` may be called before the last answer was taken, answers come in the order of requests."""
 
     def __init__(self, place: FetchPlace) -> None:
+        self._patience_s = place.patience_s
         self._client = Client(
             place.host,
             place.port,
@@ -40,6 +43,7 @@ class Fetcher:
             tls=place.tls,
             authentication=place.authentication,
             max_queued_messages=4,
+            timeout_s=place.connect_s,
         )
 
     async def open(self) -> None:
@@ -50,10 +54,10 @@ class Fetcher:
 
     async def answer(self) -> FetchAnswer:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 message = await anext(self._client.messages)
         except TimeoutError:
-            raise ConnectionLost(f"{self._where()} did not answer within {PATIENCE_S:g} s") from None
+            raise ConnectionLost(f"{self._where()} did not answer within {self._patience_s:g} s") from None
         except StopAsyncIteration:
             raise ConnectionLost(f"the connection to {self._where()} was closed") from None
         return decode_answer(message.payload)

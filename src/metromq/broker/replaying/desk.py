@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from metromq.broker import logs
@@ -19,6 +20,7 @@ from metromq.moments import parse_since
 from metromq.protocol.replaying import BUSY, DENIED, FETCH_TOPIC, LARGEST_BYTES, SINCE_RIGHT, failed, split_since
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.replay_desk import Asker, Refusal, ReplayDesk
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire import reasons
@@ -127,7 +129,7 @@ class Desk(ReplayDesk):
         identifiers = (identifier,) if identifier else ()
         packets = PacketWriter(output.version, output.max_packet_bytes, identifiers)
         following = self._follow(session, wanted.filter, topic_filter, packets, output.version)
-        following.write = output.write
+        following.write = partial(self._write, output)
         following.wall_us = lambda: self._hub.clock.wall_us
         self._number += 1
         self._streams[self._number] = Streaming(connection, session, following)
@@ -143,6 +145,18 @@ class Desk(ReplayDesk):
         live = Subscription(topic_filter, 0, wanted.no_local, wanted.retain_as_published, 2)
         self._hub.subscriptions.subscribe(session, live, identifier)
         return None
+
+    def _write(self, output: ClientOutput, data: bytes) -> None:
+        """A live message of a replay, as any other of QoS 0: at once or not at all."""
+        counters = self._hub.counters
+        if not output.room():
+            output.dropped += 1
+            counters.dropped += 1
+            return
+        output.write(data)
+        counters.messages_sent += 1
+        if output.waiting_bytes > output.soft_limit_bytes:
+            self._hub.delivery.slow = output
 
     def _may_replay(self, session: Session, topic_filter: str) -> bool:
         access = self._access
@@ -170,22 +184,19 @@ class Desk(ReplayDesk):
         gate = session.gate
         found = [one for one in gate.followings if one.name == full_filter] if isinstance(gate, Gate) else []
         for following in found:
-            self._end(following)
+            self._end(session, following)
             self._hub.subscriptions.unsubscribe(session, following.topic_filter)
         return bool(found)
 
-    def _end(self, following: Following) -> None:
+    def _end(self, session: Session, following: Following) -> None:
         """Nothing more comes of a replay."""
         for number, stream in list(self._streams.items()):
             if stream.following is following:
                 self._stop(number)
-                self._forget(stream)
-
-    def _forget(self, stream: Streaming) -> None:
-        gate = stream.session.gate
+        gate = session.gate
         if isinstance(gate, Gate):
-            gate.followings = [one for one in gate.followings if one is not stream.following]
-            self._opened(gate, stream.following)
+            gate.followings = [one for one in gate.followings if one is not following]
+            self._opened(gate, following)
 
     def _opened(self, gate: Gate, following: Following) -> None:
         """Live messages may take the short way again, unless another replay holds them."""

@@ -41,6 +41,8 @@ CREDITS = 2
 SETTLE_S = 1.0  # a subscription counts in the whole city a second after it was made (docs/guarantees.md)
 SHORT_S = 1.0  # a round that takes no longer leaves little to catch up with
 PEER_TRIES = 3
+PEER_PATIENCE_S = 10.0
+PEER_CONNECT_S = 3.0
 FLUSH_TRIES = 1000  # the broker hands what it has accepted to the system within milliseconds
 
 
@@ -113,6 +115,8 @@ class Peers:
                 tls=self._tls(),
                 identifier=READER_PREFIX + name,
                 authentication=proof if secret else None,
+                patience_s=PEER_PATIENCE_S,
+                connect_s=PEER_CONNECT_S,
             )
             fetcher = Fetcher(place)
             await fetcher.open()
