@@ -82,15 +82,16 @@ def publish_some(city: CityProcess, word: str, count: int = 40) -> list[bytes]:
 
 
 def end_of(city: CityProcess, word: str) -> None:
-    """A last message from every broker, behind all that its publisher sent."""
+    """A last message from every broker to every area, behind all that went the same way."""
     for home in HOMES:
         with client(city.place(home)[1], V5) as who:
-            who.publish(f"{AREAS[0]}/{word}", END + home.encode(), 1)
+            for area in AREAS:
+                who.publish(f"{area}/{word}", END + f"{home} {area}".encode(), 1)
 
 
-def take_to_the_end(who: Paho, homes: tuple[str, ...] = HOMES) -> list[bytes]:
+def take_to_the_end(who: Paho) -> list[bytes]:
     got: list[bytes] = []
-    missing = {END + home.encode() for home in homes}
+    missing = {END + f"{home} {area}".encode() for home in HOMES for area in AREAS}
     while missing:
         payload = who.messages.get(timeout=60).payload
         missing.discard(payload)
