@@ -69,7 +69,7 @@ def test_a_reader_that_stalls_costs_a_bounded_amount(tmp_path: Path, durability:
                 await publisher.writer.drain()
                 for message in await other.messages(20):
                     assert message.payload.startswith(b"%d" % number)
-                most_held = max(most_held, broker.turns.held_bytes)
+                most_held = max(most_held, broker.cycle.held_bytes)
             output = broker.hub.sessions.by_client_id["stalled"].output
             assert output is not None
             assert output.dropped > 1000

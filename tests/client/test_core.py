@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.client.messages import Message, Will, publish_packet
-from metromq.client.options import Options
+from metromq.client.options import ClientOptions
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, UsageError
 from metromq.protocol.scram import ScramClient
 from metromq.protocol.wire.decode import Framer, decode
@@ -47,7 +47,7 @@ class Story:
 
     def __init__(self, version: int = MQTT5, **options: object) -> None:
         self.version = version
-        self.core = ClientCore(Options("me", version, **options))  # type: ignore[arg-type]
+        self.core = ClientCore(ClientOptions("me", version, **options))  # type: ignore[arg-type]
         self.now = 100.0
         self.messages: list[Message] = []
         self.others: list[Effect] = []

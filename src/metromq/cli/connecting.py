@@ -141,7 +141,7 @@ _OPTIONS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """Everything the connection options say."""
 
     client: Client
@@ -170,7 +170,7 @@ class Connection:
         return EXIT_CONNECTION_LOST if isinstance(error, ConnectionLost) else EXIT_FAILURE
 
 
-def open_connection(given: dict[str, Any]) -> Connection:
+def open_connection(given: dict[str, Any]) -> ConnectionOptions:
     """The client for the options that `connection_options` added."""
     properties = parse_properties(given["properties"])
     place = _place(given)
@@ -202,7 +202,7 @@ def open_connection(given: dict[str, Any]) -> Connection:
         max_packet_size_bytes=connect.maximum_packet_size or 268_435_460,
         properties=connect,
     )
-    return Connection(client, place.topic, version, given["debug"], given["quiet"], properties)
+    return ConnectionOptions(client, place.topic, version, given["debug"], given["quiet"], properties)
 
 
 def parse_properties(given: tuple[str, ...]) -> dict[str, Properties]:

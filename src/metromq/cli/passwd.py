@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from metromq.broker.auth import passwords
-from metromq.broker.auth.scram import SALT_BYTES, parse_keys
+from metromq.broker.auth.scram_file import SALT_BYTES, parse_keys
 from metromq.errors import ScramError, UsageError
 from metromq.files import replacing
 from metromq.protocol.scram import DEFAULT_ITERATIONS, LEAST_ITERATIONS, derive_keys, saslprep

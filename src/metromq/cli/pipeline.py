@@ -143,10 +143,10 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline.jobs import RunOptions, lake_lock, run
+    from metromq.pipeline.jobs import IngestOptions, lake_lock, run
     from metromq.pipeline.lake import Lake
 
-    options = RunOptions(
+    options = IngestOptions(
         once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
     )
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
@@ -227,7 +227,7 @@ def what_if_command(
     as_json: bool,
 ) -> None:
     """Compute what a recorded day would have cost with each routing choice and delegation policy."""
-    from metromq.control.places import city_named
+    from metromq.control.data_directory import city_named
     from metromq.pipeline.counting import CHOICES
     from metromq.pipeline.maintain import lake_or_usage_error
     from metromq.pipeline.whatif import what_if

@@ -19,14 +19,14 @@ class StoppedEarly(MetroError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """A plan; `left_behind` when the planner still works, so that the process must end without waiting for it."""
 
     plan: Plan
     left_behind: bool = False
 
 
-def answered(work: Callable[[Job], Plan], clock: Clock) -> Answer:
+def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
     """What `work` returns, or after Ctrl-C the best it had found."""
     job, started = Job(), clock()
     plans: list[Plan] = []
@@ -49,9 +49,9 @@ def answered(work: Callable[[Job], Plan], clock: Clock) -> Answer:
     if failures:
         raise failures[0]
     if plans:
-        return Answer(plans[0])
+        return PlanAnswer(plans[0])
     if job.found is None:
         raise StoppedEarly("stopped before a plan was found")
     arrays, where = job.found
     bound = max(job.bound, simple_bound(arrays))
-    return Answer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)
+    return PlanAnswer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)

@@ -16,9 +16,9 @@ from typing import Literal, Self
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.client.messages import Message, Payload, Will, publish_packet
-from metromq.client.options import Authentication, Options
+from metromq.client.options import Authentication, ClientOptions
 from metromq.client.queue import Messages
-from metromq.client.transports import Place, Transport, open_stream
+from metromq.client.transports import ByteTransport, ServerAddress, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
@@ -60,7 +60,7 @@ class Client:
     ) -> None:
         """`max_queued_messages` wait for the application before reading from the network pauses; `timeout_s` is for
         the answers to CONNECT, SUBSCRIBE and UNSUBSCRIBE."""
-        options = Options(
+        options = ClientOptions(
             identifier or "",
             version,
             clean_start,
@@ -88,7 +88,7 @@ class Client:
         self._timeout_s = timeout_s
         self._most_queued = max_queued_messages
         self._core = ClientCore(options)
-        self._network: Transport | None = None
+        self._network: ByteTransport | None = None
         self._waiters: dict[int, asyncio.Future[Settled]] = {}
         self._opened: asyncio.Future[Connack] | None = None
         self._out: list[bytes] = []
@@ -159,13 +159,13 @@ class Client:
             self._abandon()
             raise
 
-    async def _open_network(self) -> Transport:
+    async def _open_network(self) -> ByteTransport:
         self.link = _Link(self)
         try:
-            place = Place(self.hostname, self.port, self._tls, self._bind_address)
+            place = ServerAddress(self.hostname, self.port, self._tls, self._bind_address)
             if self._transport_kind == "tcp":
                 return await open_stream(self.link, place)
-            from metromq.client.websocket import open_websocket
+            from metromq.client.websocket_stream import open_websocket
 
             return await open_websocket(self.link, place, self._websocket_path)
         except TimeoutError:

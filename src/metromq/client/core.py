@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.inbox import Inbox
 from metromq.client.messages import Message
-from metromq.client.options import Authentication, Options
+from metromq.client.options import Authentication, ClientOptions
 from metromq.client.outbox import Outbox
+from metromq.client.unsettled import Unsettled
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, PeerViolation, ProtocolViolation, UsageError
 from metromq.protocol.topics.names import validate_filter, validate_topic
 from metromq.protocol.wire import packets, reasons
@@ -34,7 +34,7 @@ from metromq.protocol.wire.packets import (
 class ClientCore:
     """One session of one client."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self.identifier = options.identifier
         self.connack: Connack | None = None
@@ -44,7 +44,9 @@ class ClientCore:
         self._framer = Framer(options.max_packet_size_bytes)
         self._outbox = Outbox()
         # Before MQTT 5 there is no receive maximum to hold the server to.
-        self._inbox = Inbox(options.receive_maximum if options.version == MQTT5 else 65535, options.topic_alias_maximum)
+        self._inbox = Unsettled(
+            options.receive_maximum if options.version == MQTT5 else 65535, options.topic_alias_maximum
+        )
         self._asked: dict[int, tuple[int, int]] = {}  # SUBSCRIBE and UNSUBSCRIBE: packet id -> token, answers expected
         self._reauthentication: int | None = None
         self._last_token = 0

@@ -18,7 +18,7 @@ class Authentication(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ClientOptions:
     """What a CONNECT says and what we accept."""
 
     identifier: str = ""

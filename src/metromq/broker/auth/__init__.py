@@ -1,6 +1,6 @@
 """Who may enter and what they may do: Mosquitto's password and ACL files, certificates, SCRAM."""
 
-from metromq.broker.auth.acl import Access, Acl, load_acl, parse_acl
+from metromq.broker.auth.acl import Acl, ClientRights, load_acl, parse_acl
 from metromq.broker.auth.authenticator import (
     Accept,
     Authenticator,
@@ -12,14 +12,14 @@ from metromq.broker.auth.authenticator import (
     load_authenticator,
 )
 from metromq.broker.auth.passwords import PasswordFile, load_passwords, parse_passwords
-from metromq.broker.auth.scram import ScramStore, load_scram, parse_scram
+from metromq.broker.auth.scram_file import ScramStore, load_scram, parse_scram
 from metromq.protocol.scram import ScramServer
 
 __all__ = [
     "Accept",
-    "Access",
     "Acl",
     "Authenticator",
+    "ClientRights",
     "Continue",
     "Credentials",
     "Decision",

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Protocol
 
 from metromq.broker.auth.passwords import PasswordFile, load_passwords
-from metromq.broker.auth.scram import load_scram
+from metromq.broker.auth.scram_file import load_scram
 from metromq.config import Auth
 from metromq.errors import ScramError
 from metromq.protocol.scram import METHOD as SCRAM

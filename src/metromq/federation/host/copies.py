@@ -8,7 +8,7 @@ from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
-from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.federation import LinkCopy
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 

@@ -30,7 +30,7 @@ from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
-from metromq.federation.host.roaming import Report as Report
+from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
@@ -40,8 +40,8 @@ from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records
-from metromq.protocol.session.city import Federation, LinkCopy
 from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.federation import Federation, LinkCopy
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.network_connection import NetworkConnection
@@ -57,7 +57,7 @@ LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a sec
 class Host(Federation):
     """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds."""
 
-    def __init__(self, city: City, name: str, hub: Hub, report: Report) -> None:
+    def __init__(self, city: City, name: str, hub: Hub, report: Reporting) -> None:
         self.city = city
         self.name = name
         self.hub = hub

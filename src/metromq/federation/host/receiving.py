@@ -13,8 +13,8 @@ from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
-from metromq.protocol.session.city import LinkCopy
 from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.federation import LinkCopy
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, Message
 

@@ -17,7 +17,7 @@ from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session.city import LinkCopy
+from metromq.protocol.session.federation import LinkCopy
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.session import Session

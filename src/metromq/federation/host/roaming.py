@@ -34,7 +34,7 @@ class _Held:
     username: str
 
 
-class Report(Protocol):
+class Reporting(Protocol):
     """Tells operators what happened."""
 
     def __call__(self, level: str, event: str, **details: object) -> None: ...
@@ -59,7 +59,7 @@ class Roaming:
         catch_up: CatchUp,
         timers: Timers,
         run: Callable[[list[Effect]], None],
-        report: Report,
+        report: Reporting,
     ) -> None:
         self._hub = hub
         self._node = node

@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.handshake import Handshake
@@ -341,7 +341,7 @@ class Connection(NetworkConnection):
             self._after(handshake)
             self._catch_up()
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: AccessDecision) -> None:
         """The decision that was to come later."""
         handshake = self.handshake
         if handshake is not None and not self.output.closing:

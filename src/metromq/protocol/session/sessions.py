@@ -6,18 +6,18 @@ from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import RELEASED, SENT
 from metromq.protocol.session.backlogs import Backlogs
-from metromq.protocol.session.city import CityPlace
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery, SentWhenStored
+from metromq.protocol.session.federation import CityPlace
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.publishing import Publishing
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import NEVER, Session
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.subscriptions import Subscriptions
 from metromq.protocol.wire.packets import Will
 from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
@@ -46,7 +46,7 @@ class Sessions:
     def __init__(
         self,
         name: str,
-        settings: Settings,
+        settings: HubSettings,
         clock: Clock,
         commits: Commits,
         backlogs: Backlogs,

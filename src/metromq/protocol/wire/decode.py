@@ -5,7 +5,7 @@ from typing import Final
 from metromq.errors import MalformedPacket, ProtocolViolation
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.connecting import decode_connack, decode_connect
+from metromq.protocol.wire.connect import decode_connack, decode_connect
 from metromq.protocol.wire.framer import Framer as Framer
 from metromq.protocol.wire.packets import (
     AUTH,
@@ -41,7 +41,7 @@ from metromq.protocol.wire.packets import (
     Unsubscribe,
 )
 from metromq.protocol.wire.properties import read_properties, split_publish_properties
-from metromq.protocol.wire.reader import Reader, text
+from metromq.protocol.wire.reader import PacketReader, text
 
 # The clause that reserves the flags of one packet, besides the one for all of them.
 _FLAG_CLAUSES: Final[list[str]] = [""] * 16
@@ -157,7 +157,7 @@ def _with_properties(packet: Publish, body: bytes, position: int, server: bool) 
     start = position + 1
     end = start + size
     if size >= 0x80 or end > len(body):
-        reader = Reader(body, position)
+        reader = PacketReader(body, position)
         size = reader.varint()
         start = reader.take(size)
         end = start + size
@@ -190,13 +190,13 @@ def _decode_ack(kind: int, body: bytes, version: int) -> Ack:
         raise ProtocolViolation(f"reason code 0x{reason:02X} is not one of {KIND_NAMES[kind]}'s [MQTT-3.{kind}.2-1]")
     if size == 3:
         return Ack(kind, packet_id, reason)
-    reader = Reader(body, 3)
+    reader = PacketReader(body, 3)
     properties = read_properties(reader, kind)
     reader.finish()
     return Ack(kind, packet_id, reason, properties)
 
 
-def _read_packet_id(reader: Reader, kind: int) -> int:
+def _read_packet_id(reader: PacketReader, kind: int) -> int:
     packet_id = reader.u16()
     if packet_id == 0:
         raise ProtocolViolation(f"{KIND_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3]")
@@ -204,7 +204,7 @@ def _read_packet_id(reader: Reader, kind: int) -> int:
 
 
 def _decode_subscribe(body: bytes, version: int) -> Subscribe:
-    reader = Reader(body)
+    reader = PacketReader(body)
     packet_id = _read_packet_id(reader, SUBSCRIBE)
     properties = read_properties(reader, SUBSCRIBE) if version == MQTT5 else Properties()
     identifier = 0
@@ -240,7 +240,7 @@ def _subscription(name: str, options: int, version: int) -> Subscription:
 
 
 def _decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
-    reader = Reader(body)
+    reader = PacketReader(body)
     packet_id = _read_packet_id(reader, UNSUBSCRIBE)
     properties = read_properties(reader, UNSUBSCRIBE) if version == MQTT5 else Properties()
     filters: list[str] = []
@@ -254,7 +254,7 @@ def _decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
 
 
 def _decode_suback(body: bytes, version: int) -> Suback:
-    reader = Reader(body)
+    reader = PacketReader(body)
     packet_id = _read_packet_id(reader, SUBACK)
     properties = read_properties(reader, SUBACK) if version == MQTT5 else Properties()
     codes = list(reader.rest())
@@ -267,7 +267,7 @@ def _decode_suback(body: bytes, version: int) -> Suback:
 
 
 def _decode_unsuback(body: bytes, version: int) -> Unsuback:
-    reader = Reader(body)
+    reader = PacketReader(body)
     packet_id = _read_packet_id(reader, UNSUBACK)
     if version != MQTT5:
         reader.finish()
@@ -287,7 +287,7 @@ def _decode_disconnect(body: bytes, version: int, server: bool) -> Disconnect:
         _check_empty(DISCONNECT, body)
     if not body:
         return Disconnect()
-    reader = Reader(body)
+    reader = PacketReader(body)
     reason = reader.u8()
     known = reasons.IN_DISCONNECT_OF_CLIENT if server else reasons.IN_DISCONNECT_OF_SERVER
     if reason not in known:
@@ -307,7 +307,7 @@ def _decode_auth(body: bytes, server: bool) -> Auth:
     reason = 0
     properties = Properties()
     if body:
-        reader = Reader(body)
+        reader = PacketReader(body)
         reason = reader.u8()
         properties = read_properties(reader, AUTH)
         reader.finish()

@@ -7,13 +7,13 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from metromq.client.transports import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, Listener, Place, Transport
+from metromq.client.transports import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, ByteListener, ByteTransport, ServerAddress
 
 
 class WebSocketTransport:
     """A WebSocket with the subprotocol `mqtt` [MQTT-6.0.0-3]; packets travel in binary messages [MQTT-6.0.0-1]."""
 
-    def __init__(self, socket: ClientConnection, listener: Listener) -> None:
+    def __init__(self, socket: ClientConnection, listener: ByteListener) -> None:
         self._socket = socket
         self._listener = listener
         self._out: list[bytes] = []
@@ -81,7 +81,7 @@ class WebSocketTransport:
         await self._socket.close()
 
 
-async def open_websocket(listener: Listener, place: Place, path: str) -> Transport:
+async def open_websocket(listener: ByteListener, place: ServerAddress, path: str) -> ByteTransport:
     name = f"[{place.host}]" if ":" in place.host else place.host
     uri = f"{'wss' if place.tls else 'ws'}://{name}:{place.port}/{path.lstrip('/')}"
     # Compression and size limits are MQTT's business; a proxy of the environment must not catch a broker on loopback.

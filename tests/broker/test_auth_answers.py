@@ -268,7 +268,7 @@ def test_an_answer_that_takes_too_long(errors: list[tuple[str, dict[str, object]
         loop = asyncio.get_running_loop()
         async with Broker(_config(), gate) as broker, _dialled(broker.port, Connect("slow")) as slow:
             await gate.asked.wait()
-            broker.turns.clock = lambda: loop.time() + broker.config.limits.connect_timeout_s
+            broker.cycle.clock = lambda: loop.time() + broker.config.limits.connect_timeout_s
             assert (await slow.expect(Connack)).reason_code == reasons.SERVER_UNAVAILABLE
             assert await slow.next() is None
             await gate.cancelled.wait()

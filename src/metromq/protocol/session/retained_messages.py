@@ -3,15 +3,15 @@
 from typing import final
 
 from metromq.protocol.session import records
-from metromq.protocol.session.city import CityPlace
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.delivery import Delivery, SentWhenStored
+from metromq.protocol.session.federation import CityPlace
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.routes import RouteTable
 from metromq.protocol.session.session import Grant, Session
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.topics.retained import RetainedTree
 
 
@@ -21,7 +21,7 @@ class Retained:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: HubSettings,
         clock: Clock,
         commits: Commits,
         delivery: Delivery,

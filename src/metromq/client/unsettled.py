@@ -6,7 +6,7 @@ from metromq.protocol.wire.packets import PUBACK, PUBREC, Ack, Publish
 from metromq.protocol.wire.reasons import RECEIVE_MAXIMUM_EXCEEDED, TOPIC_ALIAS_INVALID
 
 
-class Incoming:
+class UnsettledMessage:
     """A QoS 1 message that the application has not taken, or a QoS 2 message that the server has not released."""
 
     __slots__ = ("acknowledged", "qos", "serial")
@@ -17,14 +17,14 @@ class Incoming:
         self.acknowledged = False
 
 
-class Inbox:
+class Unsettled:
     """Acknowledges a message only when the application has it, so that the server's window bounds our queue."""
 
     def __init__(self, receive_maximum: int, topic_alias_maximum: int) -> None:
         self._receive_maximum = receive_maximum
         self._topic_alias_maximum = topic_alias_maximum
         self._aliases: dict[int, str] = {}
-        self._unsettled: dict[int, Incoming] = {}
+        self._unsettled: dict[int, UnsettledMessage] = {}
         self._last_serial = 0
 
     def receive(self, packet: Publish) -> Message | Ack | None:
@@ -35,7 +35,7 @@ class Inbox:
             return Ack(PUBREC, packet_id) if self._unsettled[packet_id].acknowledged else None
         self._last_serial += 1
         if packet.qos:
-            self._unsettled[packet_id] = Incoming(self._last_serial, packet.qos)
+            self._unsettled[packet_id] = UnsettledMessage(self._last_serial, packet.qos)
             if len(self._unsettled) > self._receive_maximum:
                 raise ProtocolViolation("more messages than our receive maximum", RECEIVE_MAXIMUM_EXCEEDED)
         return Message(topic, packet, self._last_serial)

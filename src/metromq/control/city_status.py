@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from metromq.control.places import Place, lives, read_place
+from metromq.control.data_directory import RunningBroker, lives, read_place
 from metromq.documents import parse_document
 from metromq.errors import ConfigError, MetroError
 from metromq.federation.city import BrokerSpec, City
@@ -77,7 +77,7 @@ async def ask_city(city: City, data: Path) -> CityStatus:
     return CityStatus(city.name, city.routing, time.time(), brokers)
 
 
-async def _ask(spec: BrokerSpec, place: Place | None) -> BrokerStatus:
+async def _ask(spec: BrokerSpec, place: RunningBroker | None) -> BrokerStatus:
     silent = BrokerStatus(spec.name, DOWN, spec.listen, spec.area, spec.site)
     if place is None:
         return dataclasses.replace(silent, problem="not running here")

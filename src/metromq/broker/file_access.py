@@ -1,10 +1,10 @@
 """Answers the protocol's questions about rights from password and access files, and reloads them."""
 
-from metromq.broker.answers import Answers, Exchange
 from metromq.broker.auth.acl import Acl, load_acl
 from metromq.broker.auth.authenticator import Authenticator, Credentials, load_authenticator
+from metromq.broker.auth_answers import AuthAnswers, Exchange
 from metromq.config import Auth
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.session import Session
 
 
@@ -17,7 +17,7 @@ class FileAccess(Access):
         self._files = load_authenticator(auth) if authenticator is None else None
         self._before = self._files  # what was in force until the last reload
         self._acl: Acl | None = load_acl(auth.acl_file) if auth.acl_file else None
-        self.answers = Answers()
+        self.answers = AuthAnswers()
 
     def reload(self) -> None:
         """Reads the files again; on an error the old rules stay and the error is the caller's to report."""
@@ -45,7 +45,7 @@ class FileAccess(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         request = Credentials(
             client_id, username, password, method, data, peer.identity or None, peer.anonymous_allowed
         )
@@ -55,7 +55,7 @@ class FileAccess(Access):
         except Exception as error:  # a user's code may raise anything
             return self.answers.failed(client, error)
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         assert isinstance(exchange, Exchange)
         try:
             return self.answers.decision(exchange.client, self._authenticator().auth(exchange.state, data))

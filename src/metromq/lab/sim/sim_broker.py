@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from metromq.federation.city import City
-from metromq.federation.host import Host, Report
+from metromq.federation.host import Host, Reporting
 from metromq.federation.links.auth import METHOD, NONCE_BYTES
 from metromq.federation.links.link_access import LinkAccess
-from metromq.federation.links.mqtt_transport import Credentials, Line, MqttTransport
+from metromq.federation.links.mqtt_transport import Line, LinkCredentials, MqttTransport
 from metromq.lab.sim.disk import Disk, DiskLog
 from metromq.lab.sim.network import Network, StreamEnd, StreamListener
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.output import Flusher
-from metromq.protocol.session.recovery import Snapshot, recover
-from metromq.protocol.session.settings import Settings
 
 EPOCH_US: Final = 1_800_000_000_000_000  # the wall clock at the start
 TICK_S: Final = 0.25
@@ -36,7 +36,7 @@ class Counts:
 
 
 class SimBroker:
-    def __init__(self, city: City, name: str, network: Network, report: Report, settings: Settings) -> None:
+    def __init__(self, city: City, name: str, network: Network, report: Reporting, settings: HubSettings) -> None:
         self.city = city
         self.name = name
         self.skew_us = 0  # how far its wall clock is ahead
@@ -75,7 +75,7 @@ class SimBroker:
         secret = (self.city.links.secret or "").encode()
         self._access = _SimAccess(LinkAccess(self.name, host.node.peers, secret, False, host.journal_told, self._nonce))
         self._network.acceptors[self.name] = self
-        credentials = Credentials(self.name, disk.journal_id, secret, self._nonce)
+        credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         self._tick(disk.lives, host.rest_s, host.tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
@@ -255,12 +255,12 @@ class _SimAccess(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         if method == METHOD:
             return self._links.connect(peer, client_id, username, password, method, data)
         return super().connect(peer, client_id, username, password, method, data)
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         return self._links.continued(exchange, data)
 
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from metromq.broker import logs
-from metromq.broker.turns import Turns
+from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import JournalError, JournalFull
 from metromq.journal.commit import GroupCommit
 from metromq.journal.journal import Journal
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.telemetry.spool import held_position
 
 
@@ -44,7 +44,7 @@ class JournalLog(Log):
         self._journal.flush()
 
 
-class Keeper:
+class HubStorage:
     """Owns the journal of one broker. Open it, make a hub on its `log`, then `begin`."""
 
     def __init__(self, config: Config, accept_damage: bool) -> None:
@@ -64,10 +64,10 @@ class Keeper:
         self._snapshot_needed = False
         self._snapshots = ThreadPoolExecutor(1, "snapshot")
 
-    def begin(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, cycle: WriteCycle, loop: asyncio.AbstractEventLoop) -> None:
         """Brings the hub to where it was, and commits what it does from now on."""
-        self._turns = turns
-        self._hub: Hub = turns.hub
+        self._cycle = cycle
+        self._hub: Hub = cycle.hub
         journal = self._journal
         state, records = journal.replay()
         count = recover(self._hub, state, records, bool(journal.damage))
@@ -82,16 +82,16 @@ class Keeper:
                 next_offset=journal.next_offset,
             )
         self._commit = GroupCommit(journal, self._config.durability, loop, self._committed, self._failed)
-        turns.commit = self._commit
+        cycle.commit = self._commit
 
     def _committed(self, position: int) -> None:
-        self._turns.now()
+        self._cycle.now()
         self._hub.commits.committed(position)
-        self._turns.worked()
+        self._cycle.worked()
 
     def _failed(self, error: JournalError) -> None:
         journal = self._journal
-        self._turns.now()
+        self._cycle.now()
         if isinstance(error, JournalFull):
             logs.error("disk full: QoS 1 and 2 messages are refused", directory=self._config.data_dir)
             self._snapshot_needed = True  # what could not be written is in no record
@@ -100,8 +100,8 @@ class Keeper:
             self.problem = str(error)
         kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
         self._hub.commits.failed(kept, journal.appended)
-        self._turns.seen_position = self._hub.commits.position
-        self._turns.worked()
+        self._cycle.seen_position = self._hub.commits.position
+        self._cycle.worked()
 
     def tick(self, is_recorded: bool) -> None:
         """Snapshots, then retention, now and then."""

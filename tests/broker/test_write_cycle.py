@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from metromq.broker.stream import StreamWriter
-from metromq.broker.turns import Turns
+from metromq.broker.write_cycle import WriteCycle
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.settings import Settings
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.wire.encode import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
 
@@ -35,15 +35,15 @@ class Loop(asyncio.AbstractEventLoop):
         return bool(self.soon)
 
 
-def turns(busy_poll_s: float) -> tuple[Turns, Loop]:
+def cycle_and_loop(busy_poll_s: float) -> tuple[WriteCycle, Loop]:
     loop = Loop()  # type: ignore[abstract]
-    made = Turns(Hub(Settings(), None, "b"), loop, 1 << 20, busy_poll_s)
+    made = WriteCycle(Hub(HubSettings(), None, "b"), loop, 1 << 20, busy_poll_s)
     made.now()
     return made, loop
 
 
 def test_without_busy_polling_it_sleeps_after_a_turn() -> None:
-    made, loop = turns(0.0)
+    made, loop = cycle_and_loop(0.0)
     made.worked()
     made.worked()
     assert len(loop.soon) == 1
@@ -51,7 +51,7 @@ def test_without_busy_polling_it_sleeps_after_a_turn() -> None:
 
 
 def test_busy_polling_ends_when_nothing_comes() -> None:
-    made, loop = turns(0.003)
+    made, loop = cycle_and_loop(0.003)
     made.worked()
     for _ in range(5):
         assert loop.turn()
@@ -80,7 +80,7 @@ class Transport:
 
 
 def test_a_lone_message_counts_as_a_sign_of_life() -> None:
-    made, loop = turns(0.0)
+    made, loop = cycle_and_loop(0.0)
     near, far = socket.socketpair()
     with near, far:
         writer = StreamWriter(made, Access(), True, False)

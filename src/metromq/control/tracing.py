@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from metromq.control.asking import NoAnswer, get_json
-from metromq.control.places import lives, read_place
+from metromq.control.city_status import NoAnswer, get_json
+from metromq.control.data_directory import lives, read_place
 from metromq.errors import ConfigError
 from metromq.federation.city import City
-from metromq.federation.explaining import Step, explain_step, is_filter, step_from_json
+from metromq.federation.explaining import TraceStep, explain_step, is_filter, step_from_json
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, NAMES
 
-Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[Step | None]]
+Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[TraceStep | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +25,18 @@ class Leg:
     sender: str
     stage: str
     why: str
-    step: Step | None  # None: the broker did not answer
+    step: TraceStep | None  # None: the broker did not answer
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class Trace:
     topic: str
     start: str
     live: bool  # asked of running brokers
     legs: tuple[Leg, ...]
 
 
-async def journey(topic: str, start: str, live: bool, ask: Ask) -> Journey:
+async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
     """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
     legs: list[Leg] = []
     first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", CLIENT, "the client is connected here", ())
@@ -53,7 +53,7 @@ async def journey(topic: str, start: str, live: bool, ask: Ask) -> Journey:
             continue
         for hop in step.hops:
             waiting.append((hop.peer, broker, NAMES.index(hop.stage), hop.why, hop.served))
-    return Journey(topic, start, live, tuple(legs))
+    return Trace(topic, start, live, tuple(legs))
 
 
 def is_running(city: City, data: Path, name: str) -> bool:
@@ -62,7 +62,7 @@ def is_running(city: City, data: Path, name: str) -> bool:
 
 
 def live_ask(city: City, data: Path) -> Ask:
-    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> Step | None:
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
         place = read_place(data / broker)
         if place is None:
             return None
@@ -79,7 +79,7 @@ def planned_ask(city: City) -> Ask:
     """As the brokers would decide with nobody connected."""
     nodes: dict[str, Node] = {}
 
-    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> Step | None:
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
         if broker not in nodes:
             nodes[broker] = Node(city, broker, time.time_ns() // 1000, 0)
         return explain_step(nodes[broker], topic, min(stage, FINAL), origin, served)

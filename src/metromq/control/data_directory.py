@@ -35,7 +35,7 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunningBroker:
     """What broker.json says."""
 
     name: str
@@ -150,7 +150,7 @@ def keep_city(data: Path, city: City) -> Path:
     return data / CITY_FILE
 
 
-def keep_place(directory: Path, place: Place) -> None:
+def keep_place(directory: Path, place: RunningBroker) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
 
@@ -162,9 +162,9 @@ def forget_place(directory: Path, pid: int) -> None:
         (directory / BROKER_FILE).unlink(missing_ok=True)
 
 
-def read_place(directory: Path) -> Place | None:
+def read_place(directory: Path) -> RunningBroker | None:
     try:
-        return read_data(Place, read_document(directory / BROKER_FILE), ignore_unknown=True)
+        return read_data(RunningBroker, read_document(directory / BROKER_FILE), ignore_unknown=True)
     except ConfigError:
         return None
 

@@ -5,25 +5,25 @@ from typing import Final
 from metromq.client.messages import Will
 from metromq.errors import UsageError
 from metromq.federation.city import City
-from metromq.lab.sim.broker import SimBroker
-from metromq.lab.sim.client import Delivery, SimClient
 from metromq.lab.sim.clock import VirtualClock
 from metromq.lab.sim.network import Latency, Network, constant_latency
-from metromq.protocol.session.settings import Settings
+from metromq.lab.sim.sim_broker import SimBroker
+from metromq.lab.sim.sim_client import SimClient, SimDelivery
+from metromq.protocol.session.hub_settings import HubSettings
 
 LINKS_S: Final = 60.0  # far more than links need to come up
 
 
 class SimCity:
-    def __init__(self, city: City, latency: Latency | None = None, settings: Settings | None = None) -> None:
+    def __init__(self, city: City, latency: Latency | None = None, settings: HubSettings | None = None) -> None:
         self.city = city
         self.clock = VirtualClock()
         self.network = Network(self.clock, latency or constant_latency(0.002))
         self.events: list[tuple[float, str, str]] = []  # what brokers told their operators: time, broker, what
-        self.brokers = {name: self._broker(name, settings or Settings()) for name in city.names}
+        self.brokers = {name: self._broker(name, settings or HubSettings()) for name in city.names}
         self.clients: dict[str, SimClient] = {}
 
-    def _broker(self, name: str, settings: Settings) -> SimBroker:
+    def _broker(self, name: str, settings: HubSettings) -> SimBroker:
         def report(level: str, event: str, **details: object) -> None:
             words = " ".join(f"{key}={value}" for key, value in details.items())
             self.events.append((self.clock.now, name, f"{event} {words}"))
@@ -96,5 +96,5 @@ class SimCity:
         self.clock.run_until(lambda: own.is_open or len(own.refused) > refusals, 10.0)
         return own
 
-    def received(self, client: str) -> list[Delivery]:
+    def received(self, client: str) -> list[SimDelivery]:
         return self.client(client).received

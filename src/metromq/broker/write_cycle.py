@@ -20,8 +20,8 @@ SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all t
 class Writer(Flusher):
     """The shell's end of one client connection."""
 
-    def __init__(self, turns: "Turns", connection: Connection) -> None:
-        self.turns = turns
+    def __init__(self, cycle: "WriteCycle", connection: Connection) -> None:
+        self.cycle = cycle
         self.connection = connection
         self.output = connection.output
         self.paused = False
@@ -50,14 +50,14 @@ class Writer(Flusher):
 
     def account(self, held_bytes: int) -> None:
         """Keeps the total of unsent output and squeezes those who lag while it is too large."""
-        turns = self.turns
-        turns.held_bytes += held_bytes - self.held_bytes
+        cycle = self.cycle
+        cycle.held_bytes += held_bytes - self.held_bytes
         self.held_bytes = held_bytes
-        limit = turns.hub.settings.max_outgoing_bytes
-        self.output.hard_limit_bytes = limit if turns.held_bytes < turns.max_held_bytes else min(limit, SQUEEZED_BYTES)
+        limit = cycle.hub.settings.max_outgoing_bytes
+        self.output.hard_limit_bytes = limit if cycle.held_bytes < cycle.max_held_bytes else min(limit, SQUEEZED_BYTES)
 
 
-class Turns:
+class WriteCycle:
     """Calls the hub at the right time and writes what it produced."""
 
     def __init__(

@@ -76,7 +76,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServiceTable:
     name: Name
     topic_mbps: Mapping[str, Mbps] = field(default_factory=dict)
     user_mbps: Mapping[str, Mbps] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class MachinesFile:
     """What must be right in a file of devices before traffic from elsewhere is added to it."""
 
     devices: tuple[Machine, ...] = ()
-    services: tuple[Program, ...] = ()
+    services: tuple[ServiceTable, ...] = ()
 
 
 def read_problem(raw: object, source: str = "") -> Problem:

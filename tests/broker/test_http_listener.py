@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.door import MAX_HEAD_BYTES, Answer, HttpDoor
+from metromq.broker.http_listener import MAX_HEAD_BYTES, HttpAnswer, HttpListener
 from metromq.broker.meter import Meter
 from metromq.config import Config, Listener, Metrics
 from metromq.federation.status import broker_from_json
 from tests.peers import free_ports, metromq, play
 
 
-def echo(query: Mapping[str, str]) -> Answer:
-    return Answer(json.dumps(dict(query)).encode(), "application/json")
+def echo(query: Mapping[str, str]) -> HttpAnswer:
+    return HttpAnswer(json.dumps(dict(query)).encode(), "application/json")
 
 
-DOOR = HttpDoor("127.0.0.1", 0, {"/echo": echo})
+DOOR = HttpListener("127.0.0.1", 0, {"/echo": echo})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_answers(request_line: str, status: int, body: bytes) -> None:
 
 def test_an_endless_request_is_cut_off() -> None:
     async def story() -> bytes:
-        door = HttpDoor("127.0.0.1", 0, {"/echo": echo})
+        door = HttpListener("127.0.0.1", 0, {"/echo": echo})
         await door.open()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", door.port)

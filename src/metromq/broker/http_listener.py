@@ -14,16 +14,16 @@ TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     body: bytes
     kind: str = TEXT
     status: int = 200
 
 
-Page = Callable[[Mapping[str, str]], Answer]  # gets the query's parameters
+Page = Callable[[Mapping[str, str]], HttpAnswer]  # gets the query's parameters
 
 
-class HttpDoor:
+class HttpListener:
     """One answer per connection; every page is quick, so it answers on the event loop."""
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
@@ -60,22 +60,22 @@ class HttpDoor:
         """The response to a request's head."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _response(Answer(b"this is not an HTTP/1 request\n", status=400), True)
+            return _response(HttpAnswer(b"this is not an HTTP/1 request\n", status=400), True)
         method, target, _ = words
         if method not in ("GET", "HEAD"):
-            return _response(Answer(b"only GET is supported here\n", status=405), True)
+            return _response(HttpAnswer(b"only GET is supported here\n", status=405), True)
         try:
             url = urlsplit(target)
         except ValueError as error:  # such as //[
-            return _response(Answer(f"this is not an address: {error}\n".encode(), status=400), True)
+            return _response(HttpAnswer(f"this is not an address: {error}\n".encode(), status=400), True)
         page = self._pages.get(url.path)
         if page is None:
             known = "\n".join(sorted(self._pages))
-            return _response(Answer(f"pages here:\n{known}\n".encode(), status=404), method == "GET")
+            return _response(HttpAnswer(f"pages here:\n{known}\n".encode(), status=404), method == "GET")
         return _response(page(dict(parse_qsl(url.query, keep_blank_values=True))), method == "GET")
 
 
-def _response(answer: Answer, with_body: bool) -> bytes:
+def _response(answer: HttpAnswer, with_body: bool) -> bytes:
     head = (
         f"HTTP/1.1 {answer.status} {REASONS[answer.status]}\r\nContent-Type: {answer.kind}\r\n"
         f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"

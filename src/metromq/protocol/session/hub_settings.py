@@ -6,7 +6,7 @@ from typing import final
 
 @final
 @dataclass(frozen=True)
-class Settings:
+class HubSettings:
     """Limits and features of one broker.
 
     The defaults are those of `metromq.config`, where each has its reason; a test holds them equal, so that what is

@@ -4,14 +4,14 @@ from dataclasses import fields
 
 from metromq.broker.broker import settings_of
 from metromq.config import Auth, Config, JournalConfig, Limits
-from metromq.protocol.session.settings import Settings
+from metromq.protocol.session.hub_settings import HubSettings
 
 # What a broker's owner cannot set: how a session uses memory, not what a client may do.
 INNER = {"memory_entries", "memory_bytes"}
 
 
 def test_one_set_of_defaults() -> None:
-    assert settings_of(Config()) == Settings()
+    assert settings_of(Config()) == HubSettings()
 
 
 def test_every_setting_comes_from_the_configuration() -> None:
@@ -27,5 +27,7 @@ def test_every_setting_comes_from_the_configuration() -> None:
         auth=Auth(foreign_client_id="new-session"),
     )
     got = settings_of(config)
-    same = {field.name for field in fields(Settings) if getattr(got, field.name) == getattr(Settings(), field.name)}
+    same = {
+        field.name for field in fields(HubSettings) if getattr(got, field.name) == getattr(HubSettings(), field.name)
+    }
     assert same == INNER

@@ -6,7 +6,7 @@ from typing import Final, Protocol, final
 from metromq.client.core import ClientCore
 from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.client.messages import Will
-from metromq.client.options import Options
+from metromq.client.options import ClientOptions
 from metromq.lab.sim.network import Network, StreamEnd
 from metromq.protocol.wire.packets import MQTT5, Properties, Publish, Subscription
 
@@ -14,7 +14,7 @@ KEPT_S: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class SimDelivery:
     topic: str
     payload: str
     qos: int
@@ -28,7 +28,7 @@ class ClientObserver(Protocol):
 
     def ended(self, client: "SimClient", problem: str) -> None: ...
 
-    def delivered(self, client: "SimClient", delivery: Delivery) -> None: ...
+    def delivered(self, client: "SimClient", delivery: SimDelivery) -> None: ...
 
     def settled(self, client: "SimClient", token: int, code: int) -> None: ...
 
@@ -49,7 +49,7 @@ class SimClient:
         self._observer = observer
         self.name = name
         self.place = ""  # the broker that it talks to, or talked to last
-        self.received: list[Delivery] = []
+        self.received: list[SimDelivery] = []
         self.acknowledged: set[int] = set()  # tokens of publications
         self.refused: list[str] = []  # why connections ended that the client did not end
         self._network = network
@@ -72,9 +72,9 @@ class SimClient:
         self._core = core
         self._network.dial(self.name, broker, lambda end: self._connected(core, end), self._refused)
 
-    def _options(self, keeps: bool, will: Will | None) -> Options:
+    def _options(self, keeps: bool, will: Will | None) -> ClientOptions:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
-        return Options(self.name, self._version, not keeps, expiry_s, username=self._user, will=will)
+        return ClientOptions(self.name, self._version, not keeps, expiry_s, username=self._user, will=will)
 
     def disconnect(self) -> None:
         if self._core is not None:
@@ -138,7 +138,7 @@ class SimClient:
             elif isinstance(effect, Deliver):
                 message = effect.message
                 payload = bytes(message.payload).decode()
-                self._deliver(Delivery(message.topic, payload, message.qos, message.retain))
+                self._deliver(SimDelivery(message.topic, payload, message.qos, message.retain))
                 assert self._core is not None
                 self._do(self._core.taken(message, self._network.clock.now))
             elif isinstance(effect, Settled):
@@ -154,7 +154,7 @@ class SimClient:
             else:
                 assert isinstance(effect, Failed)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: SimDelivery) -> None:
         self.received.append(delivery)
         if self._observer is not None:
             self._observer.delivered(self, delivery)

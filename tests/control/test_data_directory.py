@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from metromq.city_file import city_text, load_city
-from metromq.control import places
-from metromq.control.places import (
+from metromq.control import data_directory
+from metromq.control.data_directory import (
     BROKER_FILE,
     CITY_FILE,
-    Place,
+    RunningBroker,
     choose_ports,
     city_named,
     city_running,
@@ -30,7 +30,7 @@ from metromq.control.places import (
 )
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import grid_city
-from tests.control.doors import dead_pid
+from tests.control.http_pages import dead_pid
 
 
 def test_held_ports_are_all_different_and_not_for_outgoing_connections() -> None:
@@ -38,14 +38,14 @@ def test_held_ports_are_all_different_and_not_for_outgoing_connections() -> None
     with ExitStack() as stack:
         ports = [stack.enter_context(hold_port("127.0.0.1")).getsockname()[1] for _ in range(50)]
         assert len(set(ports)) == 50
-        if first_outgoing > places.LOWEST_PORT:
-            assert all(places.LOWEST_PORT <= port < first_outgoing for port in ports)
+        if first_outgoing > data_directory.LOWEST_PORT:
+            assert all(data_directory.LOWEST_PORT <= port < first_outgoing for port in ports)
 
 
 def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        monkeypatch.setattr(places, "_candidates", lambda: iter([number, number, 0]))
+        monkeypatch.setattr(data_directory, "_candidates", lambda: iter([number, number, 0]))
         with hold_port("127.0.0.1") as held:
             assert held.getsockname()[1] not in (0, number)
 
@@ -56,7 +56,7 @@ def test_where_the_range_is_not_known_any_port_will_do(
 ) -> None:
     file = tmp_path / "range"
     file.write_text(text)
-    monkeypatch.setattr(places, "_OUTGOING", file)
+    monkeypatch.setattr(data_directory, "_OUTGOING", file)
     with hold_port("127.0.0.1") as held:
         assert held.getsockname()[1] > 0
 
@@ -93,7 +93,7 @@ def test_the_city_may_hold_a_secret_so_only_we_may_read_it(tmp_path: Path) -> No
 
 
 def test_a_place_is_kept_found_and_forgotten_by_its_own_process(tmp_path: Path) -> None:
-    place = Place("b1", 4711, "127.0.0.1:1883", "127.0.0.1:8080", 12.5)
+    place = RunningBroker("b1", 4711, "127.0.0.1:1883", "127.0.0.1:8080", 12.5)
     assert read_place(tmp_path / "b1") is None
     keep_place(tmp_path / "b1", place)
     assert read_place(tmp_path / "b1") == place
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_place_is_none(tmp_path: Path, text: str) -> None:
 def test_a_newer_broker_may_say_more_of_its_place(tmp_path: Path) -> None:
     text = '{"name": "b1", "pid": 1, "listen": "a:1", "http": "a:2", "started": 3, "mood": "good"}'
     (tmp_path / BROKER_FILE).write_text(text)
-    assert read_place(tmp_path) == Place("b1", 1, "a:1", "a:2", 3.0)
+    assert read_place(tmp_path) == RunningBroker("b1", 1, "a:1", "a:2", 3.0)
 
 
 def test_a_directory_has_one_supervisor(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metromq.broker.auth.scram import parse_keys, parse_scram
+from metromq.broker.auth.scram_file import parse_keys, parse_scram
 from metromq.errors import ConfigError
 from metromq.protocol.scram import decode64, derive_keys
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 from metromq.broker import logs
 from metromq.broker.auth.authenticator import Accept, Continue, Decision, Refuse
-from metromq.broker.turns import Writer
+from metromq.broker.write_cycle import Writer
 from metromq.protocol.session import access
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.network_connection import NetworkConnection
@@ -24,34 +24,34 @@ class Exchange:
         self.state = state
 
 
-class Answers:
+class AuthAnswers:
     """Translates answers; those that are still awaited are kept, and ended with the broker."""
 
     def __init__(self) -> None:
         self.awaited: set[asyncio.Future[Decision]] = set()
 
-    def decision(self, client: str, answer: Answer) -> access.Decision:
+    def decision(self, client: str, answer: Answer) -> access.AccessDecision:
         """`client` names it in the log."""
         if isinstance(answer, Accept):
-            return access.Decision(0, "", answer.username or "", answer.data)
+            return access.AccessDecision(0, "", answer.username or "", answer.data)
         if isinstance(answer, Refuse):
-            return access.Decision(answer.reason_code, answer.reason, server_reference=answer.server_reference)
+            return access.AccessDecision(answer.reason_code, answer.reason, server_reference=answer.server_reference)
         if isinstance(answer, Continue):
-            more = access.Decision(CONTINUE_AUTHENTICATION, "", "", answer.data)
+            more = access.AccessDecision(CONTINUE_AUTHENTICATION, "", "", answer.data)
             more.exchange = Exchange(client, answer.state)
             return more
         if not isinstance(answer, Awaitable):
             return self.failed(
                 client, TypeError(f"{type(answer).__name__} is not Accept, Refuse, Continue or awaitable")
             )
-        undecided = access.Decision(SERVER_UNAVAILABLE, "this was not decided yet")
+        undecided = access.AccessDecision(SERVER_UNAVAILABLE, "this was not decided yet")
         undecided.later = _Question(self, client, answer)
         return undecided
 
-    def failed(self, client: str, error: BaseException) -> access.Decision:
+    def failed(self, client: str, error: BaseException) -> access.AccessDecision:
         """The client learns that it is not its fault, the log learns what happened."""
         logs.error("the authenticator failed", client=client, problem=f"{type(error).__name__}: {error}")
-        return access.Decision(SERVER_UNAVAILABLE, "authentication is not available now; try again later")
+        return access.AccessDecision(SERVER_UNAVAILABLE, "authentication is not available now; try again later")
 
     async def close(self) -> None:
         questions = list(self.awaited)
@@ -64,7 +64,7 @@ class Answers:
 class _Question(access.Later):
     """An answer that is awaited for one connection."""
 
-    def __init__(self, answers: Answers, client: str, answer: Awaitable[Decision]) -> None:
+    def __init__(self, answers: AuthAnswers, client: str, answer: Awaitable[Decision]) -> None:
         self._answers = answers
         self._client = client
         self._answer = answer
@@ -94,9 +94,9 @@ class _Question(access.Later):
             return
         owner = connection.output.owner
         assert isinstance(owner, Writer)
-        owner.turns.now()
+        owner.cycle.now()
         if error is not None:
             connection.decide(self._answers.failed(self._client, error))
         else:
             connection.decide(self._answers.decision(self._client, future.result()))
-        owner.turns.worked()
+        owner.cycle.worked()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from metromq.errors import ConfigError
-from metromq.planning.reading import read_placement, read_problem
+from metromq.planning.problem_files import read_placement, read_problem
 from tests.planning.problems import document
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.door import Answer
-from metromq.control.asking import NoAnswer, ask_city, get, get_json, is_ready
+from metromq.broker.http_listener import HttpAnswer
+from metromq.control.city_status import NoAnswer, ask_city, get, get_json, is_ready
 from metromq.federation.city import grid_city
 from metromq.federation.status import DOWN, UNREACHABLE, UP, BrokerStatus, to_json
-from tests.control.doors import dead_pid, door, fixed, place
+from tests.control.http_pages import dead_pid, pages_at, fixed, place
 from tests.peers import free_ports, play
 
 CITY = grid_city(count=4)  # b00, b10, b20, b30
@@ -23,7 +23,7 @@ def said(name: str, **more: object) -> dict[str, object]:
 def test_a_page_or_the_reason_why_not() -> None:
     async def story() -> None:
         pages = {"/a": fixed(b"text"), "/bad": fixed(b"not now\n", 503), "/json": fixed({"a": 1}), "/list": fixed([1])}
-        async with door(pages) as address:
+        async with pages_at(pages) as address:
             assert await get(address, "/a") == b"text"
             assert await get_json(address, "/json") == {"a": 1}
             with pytest.raises(NoAnswer, match=r"/bad: not now$"):
@@ -41,11 +41,11 @@ def test_questions_are_quoted() -> None:
     asked: list[dict[str, str]] = []
 
     async def story() -> None:
-        def note(query: Mapping[str, str]) -> Answer:
+        def note(query: Mapping[str, str]) -> HttpAnswer:
             asked.append(dict(query))
-            return Answer(b"")
+            return HttpAnswer(b"")
 
-        async with door({"/q": note}) as address:
+        async with pages_at({"/q": note}) as address:
             await get(address, "/q", {"topic": "a b/+/#&=é"})
 
     play(story())
@@ -54,7 +54,7 @@ def test_questions_are_quoted() -> None:
 
 def test_ready_is_who_says_so_and_has_the_number(tmp_path: Path) -> None:
     async def story() -> None:
-        async with door({"/healthz": fixed(b"ok")}) as well, door({"/healthz": fixed(b"ill", 503)}) as ill:
+        async with pages_at({"/healthz": fixed(b"ok")}) as well, pages_at({"/healthz": fixed(b"ill", 503)}) as ill:
             assert not await is_ready(tmp_path / "b1", 1)
             place(tmp_path, "b1", well)
             assert await is_ready(tmp_path / "b1", os.getpid())
@@ -67,7 +67,7 @@ def test_ready_is_who_says_so_and_has_the_number(tmp_path: Path) -> None:
 
 def test_every_broker_of_a_city_has_a_state_and_a_reason(tmp_path: Path) -> None:
     async def story() -> None:
-        async with door({"/status": fixed(said("b00", mood="good"))}) as first:
+        async with pages_at({"/status": fixed(said("b00", mood="good"))}) as first:
             place(tmp_path, "b00", first)
             place(tmp_path, "b10", f"127.0.0.1:{free_ports(1)[0]}")
             gone = place(tmp_path, "b20", first, dead_pid())
@@ -86,7 +86,7 @@ def test_every_broker_of_a_city_has_a_state_and_a_reason(tmp_path: Path) -> None
 @pytest.mark.parametrize("answer", [b"{", b"[]", b"\xff", {"state": "up"}, said("b00", clients="many")])
 def test_an_answer_of_another_shape_is_no_traceback(tmp_path: Path, answer: object) -> None:
     async def story() -> None:
-        async with door({"/status": fixed(answer)}) as address:
+        async with pages_at({"/status": fixed(answer)}) as address:
             place(tmp_path, "b00", address)
             broker = (await ask_city(CITY, tmp_path)).brokers[0]
         assert broker.state == UNREACHABLE

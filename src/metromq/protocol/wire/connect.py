@@ -5,11 +5,11 @@ from metromq.protocol.topics.names import validate_topic
 from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import CONNACK, CONNECT, MQTT5, MQTT31, MQTT311, Connack, Connect, Properties, Will
 from metromq.protocol.wire.properties import WILL, read_properties, split_publish_properties
-from metromq.protocol.wire.reader import Reader
+from metromq.protocol.wire.reader import PacketReader
 
 
 def decode_connect(body: bytes) -> Connect:
-    reader = Reader(body)
+    reader = PacketReader(body)
     version = _read_version(reader)
     flags = reader.u8()
     _check_flags(flags, version)
@@ -39,7 +39,7 @@ def decode_connect(body: bytes) -> Connect:
     return Connect(client_id, version, clean_start, keepalive_s, username, password, will, properties)
 
 
-def _read_version(reader: Reader) -> int:
+def _read_version(reader: PacketReader) -> int:
     name = reader.string()
     version = reader.u8()
     if name == "MQTT" and (version in (MQTT311, MQTT5)):
@@ -66,7 +66,7 @@ def _check_flags(flags: int, version: int) -> None:
         raise MalformedPacket("password without user name, which needs MQTT 5 [MQTT-3.1.2-22 of 3.1.1]")
 
 
-def _read_will(reader: Reader, flags: int, version: int) -> Will:
+def _read_will(reader: PacketReader, flags: int, version: int) -> Will:
     unchanged = b""
     delay_s = 0
     expiry_s = -1
@@ -85,7 +85,7 @@ def _read_will(reader: Reader, flags: int, version: int) -> Will:
 
 
 def decode_connack(body: bytes, version: int) -> Connack:
-    reader = Reader(body)
+    reader = PacketReader(body)
     flags = reader.u8()
     if version == MQTT31:
         flags = 0  # 3.1 has no session present flag and does not use the byte

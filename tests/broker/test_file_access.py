@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Accept, Credentials, Decision
 from metromq.broker.auth.passwords import hash_password
+from metromq.broker.file_access import FileAccess
 from metromq.broker.peers.city_access import CityAccess
 from metromq.config import Auth
 from metromq.federation.links.auth import METHOD as LINK

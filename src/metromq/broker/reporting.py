@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from metromq import __version__
-from metromq.broker.door import TEXT, Answer, Page
+from metromq.broker.http_listener import TEXT, HttpAnswer, Page
 from metromq.broker.meter import Meter
-from metromq.broker.turns import Turns
+from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import PeerViolation
 from metromq.federation.explaining import explain_step, step_to_json
@@ -29,20 +29,20 @@ class Reporter:
     def __init__(
         self,
         config: Config,
-        turns: Turns,
+        cycle: WriteCycle,
         host: Host | None,
         listen: str,
         gauges: Callable[[], dict[str, float]],
         problem: Callable[[], str],
     ) -> None:
         self._config = config
-        self._turns = turns
-        self._hub = turns.hub
+        self._cycle = cycle
+        self._hub = cycle.hub
         self._host = host
         self._listen = listen
         self._gauges = gauges
         self._problem = problem
-        self._started = turns.hub.clock.now
+        self._started = cycle.hub.clock.now
         self._meter = Meter()
         self.http = ""
 
@@ -58,14 +58,14 @@ class Reporter:
             "/explain": self._explain_page,
         }
 
-    def _health_page(self, query: Mapping[str, str]) -> Answer:
+    def _health_page(self, query: Mapping[str, str]) -> HttpAnswer:
         problem = self._problem()
-        return Answer((problem or "ok").encode() + b"\n", TEXT, 503 if problem else 200)
+        return HttpAnswer((problem or "ok").encode() + b"\n", TEXT, 503 if problem else 200)
 
-    def _metrics_page(self, query: Mapping[str, str]) -> Answer:
+    def _metrics_page(self, query: Mapping[str, str]) -> HttpAnswer:
         from metromq.broker.metrics import metrics_page  # a slow import that few brokers need
 
-        self._turns.now()
+        self._cycle.now()
         return metrics_page(self.status(), self._hub.counters, self._gauges())
 
     def _numbers(self) -> dict[str, int]:
@@ -81,9 +81,9 @@ class Reporter:
 
     # --- /status --------------------------------------------------------------------------------------------------
 
-    def _status_page(self, query: Mapping[str, str]) -> Answer:
-        self._turns.now()
-        return Answer(json.dumps(to_json(self.status())).encode() + b"\n", JSON)
+    def _status_page(self, query: Mapping[str, str]) -> HttpAnswer:
+        self._cycle.now()
+        return HttpAnswer(json.dumps(to_json(self.status())).encode() + b"\n", JSON)
 
     def status(self) -> BrokerStatus:
         hub, host, config = self._hub, self._host, self._config
@@ -172,21 +172,21 @@ class Reporter:
 
     # --- /explain -------------------------------------------------------------------------------------------------
 
-    def _explain_page(self, query: Mapping[str, str]) -> Answer:
+    def _explain_page(self, query: Mapping[str, str]) -> HttpAnswer:
         if self._host is None:
-            return Answer(b"this broker is alone: what is published here stays here\n", status=404)
+            return HttpAnswer(b"this broker is alone: what is published here stays here\n", status=404)
         topic = query.get("topic", "")
         stage = query.get("stage", NAMES[0])
         if not topic or stage not in NAMES:
-            return Answer(b"ask as /explain?topic=1/0/2/1/temperature\n", status=400)
+            return HttpAnswer(b"ask as /explain?topic=1/0/2/1/temperature\n", status=400)
         served = tuple(name for name in query.get("served", "").split(",") if name)
         try:
             step = explain_step(
                 self._host.node, topic, NAMES.index(stage), query.get("origin", ""), served, self._subscribers(topic)
             )
         except PeerViolation as error:
-            return Answer(f"{error}\n".encode(), status=400)
-        return Answer(json.dumps(step_to_json(step)).encode() + b"\n", JSON)
+            return HttpAnswer(f"{error}\n".encode(), status=400)
+        return HttpAnswer(json.dumps(step_to_json(step)).encode() + b"\n", JSON)
 
     def _subscribers(self, topic: str) -> int:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""

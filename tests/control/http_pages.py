@@ -1,4 +1,4 @@
-"""A broker as far as control sees it: an HTTP door, and the file that says where it is."""
+"""A broker as far as control sees it: an HTTP listener, and the file that says where it is."""
 
 import json
 import os
@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from metromq.broker.door import Answer, HttpDoor, Page
-from metromq.control.places import Place, keep_place
+from metromq.broker.http_listener import HttpAnswer, HttpListener, Page
+from metromq.control.data_directory import RunningBroker, keep_place
 
 
 def fixed(answer: object, status: int = 200) -> Page:
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return lambda query: Answer(body, status=status)
+    return lambda query: HttpAnswer(body, status=status)
 
 
 @asynccontextmanager
-async def door(pages: Mapping[str, Page]) -> AsyncIterator[str]:
-    """The address of a door with these pages."""
-    made = HttpDoor("127.0.0.1", 0, pages)
+async def pages_at(pages: Mapping[str, Page]) -> AsyncIterator[str]:
+    """The address of a listener with these pages."""
+    made = HttpListener("127.0.0.1", 0, pages)
     await made.open()
     try:
         yield f"127.0.0.1:{made.port}"
@@ -26,9 +26,9 @@ async def door(pages: Mapping[str, Page]) -> AsyncIterator[str]:
         await made.close()
 
 
-def place(directory: Path, name: str, http: str, pid: int | None = None) -> Place:
+def place(directory: Path, name: str, http: str, pid: int | None = None) -> RunningBroker:
     """Writes the file of a broker that runs in this process unless told otherwise."""
-    made = Place(name, os.getpid() if pid is None else pid, "127.0.0.1:1883", http, 1.5)
+    made = RunningBroker(name, os.getpid() if pid is None else pid, "127.0.0.1:1883", http, 1.5)
     keep_place(directory / name, made)
     return made
 
