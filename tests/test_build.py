@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import metromq
-from metromq.protocol.wire import decode
+from metromq.protocol.wire import decoding
 
 ROOT = Path(metromq.__file__).parent
 PURE_ROOMS = ("protocol", "federation", "planning", "client/core.py")
@@ -40,8 +40,8 @@ PURE_CLIENT = {"metromq.client.core", "metromq.client.effects", "metromq.client.
 
 def test_the_expected_build_is_tested() -> None:
     expected = os.environ.get("METROMQ_EXPECT", "pure")
-    is_compiled = not str(decode.__file__).endswith(".py")
-    assert is_compiled == (expected == "compiled"), decode.__file__
+    is_compiled = not str(decoding.__file__).endswith(".py")
+    assert is_compiled == (expected == "compiled"), decoding.__file__
 
 
 def imports(source: str) -> list[str]:

@@ -10,7 +10,7 @@ from metromq.broker.write_cycle import WriteCycle
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
 
 

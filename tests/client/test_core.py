@@ -12,8 +12,8 @@ from metromq.client.messages import Message, Will, publish_packet
 from metromq.client.options import ClientOptions
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, UsageError
 from metromq.protocol.scram import ScramClient
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,

@@ -10,7 +10,7 @@ from metromq.broker.http_listener import HttpAnswer
 from metromq.control.city_status import NoAnswer, ask_city, get, get_json, is_ready
 from metromq.federation.city import grid_city
 from metromq.federation.status import DOWN, UNREACHABLE, UP, BrokerStatus, to_json
-from tests.control.http_pages import dead_pid, pages_at, fixed, place
+from tests.control.http_pages import dead_pid, fixed, pages_at, place
 from tests.peers import free_ports, play
 
 CITY = grid_city(count=4)  # b00, b10, b20, b30

@@ -8,7 +8,7 @@ from metromq.broker.http_listener import HttpAnswer
 from metromq.control.tracing import is_running, live_ask, planned_ask, trace
 from metromq.federation.city import grid_city
 from metromq.federation.explaining import StepHop, TraceStep, step_to_json
-from tests.control.http_pages import dead_pid, pages_at, fixed, place
+from tests.control.http_pages import dead_pid, fixed, pages_at, place
 from tests.peers import play
 
 CITY = grid_city(count=4)  # b00, b10, b20, b30

@@ -25,7 +25,7 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
 from metromq.telemetry.windows import TelemetryRow

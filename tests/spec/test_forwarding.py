@@ -8,7 +8,7 @@ from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.federation import Federation, LinkCopy
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
 

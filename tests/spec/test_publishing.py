@@ -4,7 +4,7 @@ import pytest
 
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,

@@ -188,7 +188,7 @@ def run_command(
 def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
     """Bring the statistics up to date now; `run` does so every 30 seconds."""
     from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.refresh import refresh
+    from metromq.pipeline.refreshing import refresh
 
     store = lake_or_usage_error(lake)
     with spark_session(master, memory, conf) as spark:

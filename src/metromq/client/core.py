@@ -15,8 +15,8 @@ from metromq.client.unsettled import Unsettled
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, PeerViolation, ProtocolViolation, UsageError
 from metromq.protocol.topics.names import validate_filter, validate_topic
 from metromq.protocol.wire import packets, reasons
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     PUBCOMP,

@@ -24,7 +24,7 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import compact, remove_orphans
 from metromq.pipeline.patience import Say, patiently
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.spark import java_pid
 
 ORPHAN_SECONDS: Final = 60.0

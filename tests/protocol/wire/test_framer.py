@@ -3,8 +3,8 @@
 import pytest
 
 from metromq.errors import MalformedPacket, PeerViolation
-from metromq.protocol.wire.decode import Framer
-from metromq.protocol.wire.encode import varint
+from metromq.protocol.wire.decoding import Framer
+from metromq.protocol.wire.encoding import varint
 from metromq.protocol.wire.framer import packet_bounds
 from metromq.protocol.wire.reasons import PACKET_TOO_LARGE
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation, UsageError
-from metromq.protocol.wire.encode import encode_ack, encode_publish
+from metromq.protocol.wire.encoding import encode_ack, encode_publish
 from metromq.protocol.wire.packets import KIND_NAMES, PUBACK, PUBLISH, Properties
 from metromq.protocol.wire.properties import (
     RULES,

@@ -14,8 +14,8 @@ from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.decode import decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNECT,

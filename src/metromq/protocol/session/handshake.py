@@ -8,7 +8,7 @@ from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Auth, Connack, Connect, Properties, Will
 
 # 0x85 and, in 3.1.1, return code 2: the identifier is "not allowed by the server". The user is, so it is not 0x87.

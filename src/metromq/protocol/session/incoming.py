@@ -17,7 +17,7 @@ from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_ack
+from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
 MAX_ALLOWED: Final = 1000  # topics that are remembered as open to one client

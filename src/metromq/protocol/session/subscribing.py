@@ -10,7 +10,7 @@ from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Properties, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 
 

@@ -12,7 +12,7 @@ from metromq.pipeline.ingest import Ingest
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import compact, expire
-from metromq.pipeline.refresh import change, refresh, refresh_traffic
+from metromq.pipeline.refreshing import change, refresh, refresh_traffic
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline import twins
 from tests.pipeline.data import DAY_US, T0_US, land_messages, land_window, link_message, plain_message, window
