@@ -25,8 +25,8 @@ from metromq.client import Client
 from metromq.config import Auth as AuthConfig
 from metromq.config import Config, Listener
 from metromq.errors import ConnectRefused
+from metromq.protocol import reasons
 from metromq.protocol.scram import ScramClient, derive_keys
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,

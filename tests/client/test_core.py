@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Message, Will, publish_packet
-from metromq.client.options import ClientOptions
+from metromq.client.core.client_core import ClientCore
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.messages import Message, Will, publish_packet
+from metromq.client.core.options import ClientOptions
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, UsageError
 from metromq.protocol.scram import ScramClient
 from metromq.protocol.wire.decoding import Framer, decode

@@ -2,8 +2,8 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import Auth, Connack, Connect, Disconnect, Publish
 from tests.spec.world import Client, World, bits
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Peer
 from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,

@@ -2,12 +2,12 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, AccessDecision, Later, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.federation import Federation
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,

@@ -2,12 +2,12 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.packing import Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.access import Access, AccessDecision
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,

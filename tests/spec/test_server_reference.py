@@ -2,8 +2,8 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Auth, Connack, Connect, Disconnect
 from tests.spec.world import Client, World, bits

@@ -2,11 +2,11 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.hub_recovery import Snapshot
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.routes import RouteTarget
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,

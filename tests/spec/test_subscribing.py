@@ -2,8 +2,8 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,

@@ -6,10 +6,8 @@ from collections.abc import Awaitable
 from metromq.broker import logs
 from metromq.broker.auth.authenticator import Accept, Continue, Decision, Refuse
 from metromq.broker.write_cycle import Writer
-from metromq.protocol.session import access
-from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION, SERVER_UNAVAILABLE
+from metromq.protocol import reasons
+from metromq.protocol.session import Connection, NetworkConnection, access
 
 PATIENCE_S = 2.0  # for questions under way to end when the broker stops
 
@@ -37,21 +35,21 @@ class AuthAnswers:
         if isinstance(answer, Refuse):
             return access.AccessDecision(answer.reason_code, answer.reason, server_reference=answer.server_reference)
         if isinstance(answer, Continue):
-            more = access.AccessDecision(CONTINUE_AUTHENTICATION, "", "", answer.data)
+            more = access.AccessDecision(reasons.CONTINUE_AUTHENTICATION, "", "", answer.data)
             more.exchange = Exchange(client, answer.state)
             return more
         if not isinstance(answer, Awaitable):
             return self.failed(
                 client, TypeError(f"{type(answer).__name__} is not Accept, Refuse, Continue or awaitable")
             )
-        undecided = access.AccessDecision(SERVER_UNAVAILABLE, "this was not decided yet")
+        undecided = access.AccessDecision(reasons.SERVER_UNAVAILABLE, "this was not decided yet")
         undecided.later = _Question(self, client, answer)
         return undecided
 
     def failed(self, client: str, error: BaseException) -> access.AccessDecision:
         """The client learns that it is not its fault, the log learns what happened."""
         logs.error("the authenticator failed", client=client, problem=f"{type(error).__name__}: {error}")
-        return access.AccessDecision(SERVER_UNAVAILABLE, "authentication is not available now; try again later")
+        return access.AccessDecision(reasons.SERVER_UNAVAILABLE, "authentication is not available now; try again later")
 
     async def close(self) -> None:
         questions = list(self.awaited)

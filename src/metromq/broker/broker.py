@@ -23,14 +23,12 @@ from metromq.broker.tls import load_certificates, tls_context
 from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.host import Host
-from metromq.federation.links.link_access import LinkAccess
-from metromq.journal.identity import new_id
-from metromq.protocol.session.access import Access
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+from metromq.federation.links import LinkAccess
+from metromq.journal import new_id
+from metromq.protocol import reasons
+from metromq.protocol.session import Access, Hub, HubSettings
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
@@ -269,7 +267,7 @@ class Broker:
         self.cycle.now()
         connections = list(self.hub.connections.open)
         for connection in connections:
-            connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
+            connection.terminate(reasons.SERVER_SHUTTING_DOWN, "the broker is stopping")
             connection.lost()
         self.cycle.worked()
         self.cycle.flush()

@@ -4,8 +4,7 @@ from metromq.broker.auth.acl import Acl, load_acl
 from metromq.broker.auth.authenticator import Authenticator, Credentials, load_authenticator
 from metromq.broker.auth_answers import AuthAnswers, Exchange
 from metromq.config import Auth
-from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.session.session import Session
+from metromq.protocol.session import Access, AccessDecision, Peer, Session
 
 
 class FileAccess(Access):

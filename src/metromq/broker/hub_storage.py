@@ -8,12 +8,9 @@ from metromq.broker import logs
 from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import JournalError, JournalFull
-from metromq.journal.commit import GroupCommit
-from metromq.journal.journal import Journal
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.hub_recovery import Snapshot, recover
-from metromq.protocol.session.log import Log
-from metromq.telemetry.spool import held_position
+from metromq.journal import GroupCommit, Journal
+from metromq.protocol.session import Hub, Log, Snapshot, recover
+from metromq.telemetry import held_position
 
 
 class JournalLog(Log):

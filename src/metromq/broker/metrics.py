@@ -8,8 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from metromq.broker.http_listener import HttpAnswer
-from metromq.federation.status import UP, BrokerStatus
-from metromq.protocol.session.counters import BrokerCounters
+from metromq.federation import UP, BrokerStatus
+from metromq.protocol.session import BrokerCounters
 
 COUNTERS = {
     "messages_received": "PUBLISH packets from clients",

@@ -10,14 +10,22 @@ from metromq.broker.meter import Meter
 from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import PeerViolation
-from metromq.federation.explaining import explain_step, step_to_json
+from metromq.federation import (
+    DOWN,
+    UP,
+    AreaStatus,
+    BrokerStatus,
+    LinkStatus,
+    Traffic,
+    explain_step,
+    stages,
+    step_to_json,
+    to_json,
+)
 from metromq.federation.host import Host
-from metromq.federation.links.link import Link
-from metromq.federation.stages import NAMES
-from metromq.federation.status import DOWN, UP, AreaStatus, BrokerStatus, LinkStatus, Traffic, to_json
-from metromq.protocol.session.backlog import Backlog
-from metromq.protocol.session.records import decode_message
-from metromq.protocol.topics.names import split_shared
+from metromq.federation.links import Link
+from metromq.protocol.session import Backlog, decode_message
+from metromq.protocol.topics import split_shared
 
 JSON = "application/json"
 TRAFFIC = ("messages_received", "messages_sent", "publish_bytes_received", "publish_bytes_sent")
@@ -176,13 +184,18 @@ class Reporter:
         if self._host is None:
             return HttpAnswer(b"this broker is alone: what is published here stays here\n", status=404)
         topic = query.get("topic", "")
-        stage = query.get("stage", NAMES[0])
-        if not topic or stage not in NAMES:
+        stage = query.get("stage", stages.NAMES[0])
+        if not topic or stage not in stages.NAMES:
             return HttpAnswer(b"ask as /explain?topic=1/0/2/1/temperature\n", status=400)
         served = tuple(name for name in query.get("served", "").split(",") if name)
         try:
             step = explain_step(
-                self._host.node, topic, NAMES.index(stage), query.get("origin", ""), served, self._subscribers(topic)
+                self._host.node,
+                topic,
+                stages.NAMES.index(stage),
+                query.get("origin", ""),
+                served,
+                self._subscribers(topic),
             )
         except PeerViolation as error:
             return HttpAnswer(f"{error}\n".encode(), status=400)

@@ -5,8 +5,7 @@ import os
 from typing import Final, final
 
 from metromq.broker.write_cycle import WriteCycle, Writer
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.connection import Connection
+from metromq.protocol.session import Access, Connection, Peer
 
 _WRITE: Final = os.write  # found without asking the module each time
 PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than this: a slow subscriber stalls nobody

@@ -12,8 +12,7 @@ from websockets.typing import Subprotocol
 from metromq.broker.stream import common_name
 from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Listener
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.connection import Connection
+from metromq.protocol.session import Access, Connection, Peer
 
 
 @final

@@ -7,10 +7,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.journal.commit import GroupCommit
-from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.output import Flusher, Output
+from metromq.journal import GroupCommit
+from metromq.protocol.session import Connection, Flusher, Hub, Output
 
 _WALL_NS: Final = time.time_ns
 SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all together hold too much

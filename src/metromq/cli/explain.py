@@ -11,11 +11,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from metromq.control.data_directory import CITY_FILE, DEFAULT_DATA, city_named, city_running
-from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_ask, trace
-from metromq.federation.city import City
-from metromq.federation.explaining import TraceStep, is_filter
-from metromq.protocol.topics.names import validate_filter, validate_topic
+from metromq.control import (
+    CITY_FILE,
+    DEFAULT_DATA,
+    Leg,
+    Trace,
+    city_named,
+    city_running,
+    is_running,
+    live_ask,
+    planned_ask,
+    trace,
+)
+from metromq.federation import City, TraceStep, is_filter
+from metromq.protocol.topics import validate_filter, validate_topic
 
 EPILOG = """\b
 Examples:

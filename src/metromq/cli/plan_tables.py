@@ -6,9 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metromq.planning.model import Placement, Plan, Problem
-from metromq.planning.policies import Choice
-from metromq.planning.steps import NONE_EXISTS, SAFE, PlanStep, Transition
+from metromq.planning import NONE_EXISTS, SAFE, Choice, Placement, Plan, PlanStep, Problem, Transition
 
 BAR_CELLS = 24
 MANY = 40  # containers; beyond this only the first few of each device are listed

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metromq.errors import MetroError
-from metromq.planning.arrays import make_plan
-from metromq.planning.baselines import simple_bound
-from metromq.planning.model import Clock, Plan
-from metromq.planning.timing import Job
+from metromq.planning import Clock, Job, Plan, make_plan, simple_bound
 
 PATIENCE_S = 0.5  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
 LOOK_S = 0.2

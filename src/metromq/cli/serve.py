@@ -12,12 +12,11 @@ from pathlib import Path
 import click
 import uvloop
 
-from metromq.broker import Broker, logs
-from metromq.broker.memory import keep_buffers
+from metromq.broker import Broker, keep_buffers, logs
 from metromq.config import Config, Listener, load_config, parse_listener, validate
-from metromq.control.data_directory import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
+from metromq.control import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import City
+from metromq.federation import City
 
 EPILOG = """\b
 Examples:

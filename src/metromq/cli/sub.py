@@ -22,7 +22,7 @@ from metromq.cli.connecting import (
 from metromq.cli.formats import OutputFormat
 from metromq.client import ConnectionLost, Message, MqttError, Subscription
 from metromq.errors import MetroError, PeerViolation, UsageError
-from metromq.protocol.topics.names import matches, validate_filter
+from metromq.protocol.topics import matches, validate_filter
 
 RECONNECT_S = 1.0
 EPILOG = """\b

@@ -12,11 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from metromq.cli.tables import brokers_table
-from metromq.control.data_directory import DEFAULT_DATA, city_named, only_one
-from metromq.control.processes import Keeper
-from metromq.control.running import CityOptions, RunningCity
-from metromq.federation.city import City
-from metromq.federation.status import CityStatus
+from metromq.control import DEFAULT_DATA, CityOptions, Keeper, RunningCity, city_named, only_one
+from metromq.federation import City, CityStatus
 
 EPILOG = """\b
 Examples:

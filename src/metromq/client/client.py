@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Message, Payload, Will, publish_packet
-from metromq.client.options import Authentication, ClientOptions
+from metromq.client.core.client_core import ClientCore
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.messages import Message, Payload, Will, publish_packet
+from metromq.client.core.options import Authentication, ClientOptions
 from metromq.client.queue import Messages
 from metromq.client.transports import ByteTransport, ServerAddress, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
+from metromq.protocol import reasons
+from metromq.protocol.wire import MQTT5, Connack, Properties, Subscription
 
 # QoS 0 messages beyond this many times `max_queued_messages` are dropped rather than stored.
 DROP_FACTOR = 10

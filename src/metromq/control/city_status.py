@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 from metromq.control.data_directory import RunningBroker, lives, read_place
 from metromq.documents import parse_document
 from metromq.errors import ConfigError, MetroError
-from metromq.federation.city import BrokerSpec, City
-from metromq.federation.status import DOWN, UNREACHABLE, UP, BrokerStatus, CityStatus, broker_from_json
+from metromq.federation import DOWN, UNREACHABLE, UP, BrokerSpec, BrokerStatus, City, CityStatus, broker_from_json
 
 PATIENCE_S = 3.0
 

@@ -20,7 +20,7 @@ from typing import Any
 from metromq.city_file import PREFIX, PRESETS, city_text, load_city, load_preset
 from metromq.documents import read_document
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import BrokerSpec, City, split_address
+from metromq.federation import BrokerSpec, City, split_address
 from metromq.files import replace_file
 from metromq.reading import read_data
 

@@ -20,8 +20,7 @@ from metromq.control.data_directory import (
 )
 from metromq.control.processes import Keeper, ProcessSpec, Supervisor
 from metromq.errors import UsageError
-from metromq.federation.city import BrokerSpec, City, split_address
-from metromq.federation.status import UP, CityStatus
+from metromq.federation import UP, BrokerSpec, City, CityStatus, split_address
 
 LINKS_PATIENCE_S = 20.0
 LOOK_S = 0.2

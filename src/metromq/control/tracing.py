@@ -9,10 +9,7 @@ from pathlib import Path
 from metromq.control.city_status import NoAnswer, get_json
 from metromq.control.data_directory import lives, read_place
 from metromq.errors import ConfigError
-from metromq.federation.city import City
-from metromq.federation.explaining import TraceStep, explain_step, is_filter, step_from_json
-from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, FINAL, NAMES
+from metromq.federation import City, Node, TraceStep, explain_step, is_filter, stages, step_from_json
 
 Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[TraceStep | None]]
 
@@ -39,7 +36,7 @@ class Trace:
 async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
     """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
     legs: list[Leg] = []
-    first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", CLIENT, "the client is connected here", ())
+    first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", stages.CLIENT, "the client is connected here", ())
     waiting = deque([first])
     seen: set[tuple[str, int]] = set()
     while waiting:
@@ -48,11 +45,11 @@ async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
             continue
         seen.add((broker, stage))
         step = await ask(broker, topic, stage, start, served)
-        legs.append(Leg(broker, sender, NAMES[stage], why, step))
+        legs.append(Leg(broker, sender, stages.NAMES[stage], why, step))
         if step is None or is_filter(topic):
             continue
         for hop in step.hops:
-            waiting.append((hop.peer, broker, NAMES.index(hop.stage), hop.why, hop.served))
+            waiting.append((hop.peer, broker, stages.NAMES.index(hop.stage), hop.why, hop.served))
     return Trace(topic, start, live, tuple(legs))
 
 
@@ -66,7 +63,7 @@ def live_ask(city: City, data: Path) -> Ask:
         place = read_place(data / broker)
         if place is None:
             return None
-        query = {"topic": topic, "stage": NAMES[stage], "origin": origin, "served": ",".join(served)}
+        query = {"topic": topic, "stage": stages.NAMES[stage], "origin": origin, "served": ",".join(served)}
         try:
             return step_from_json(await get_json(place.http, "/explain", query))
         except (NoAnswer, ConfigError):  # nobody there, or a version that answers in another way
@@ -82,6 +79,6 @@ def planned_ask(city: City) -> Ask:
     async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
         if broker not in nodes:
             nodes[broker] = Node(city, broker, time.time_ns() // 1000, 0)
-        return explain_step(nodes[broker], topic, min(stage, FINAL), origin, served)
+        return explain_step(nodes[broker], topic, min(stage, stages.FINAL), origin, served)
 
     return ask

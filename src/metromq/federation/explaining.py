@@ -9,7 +9,7 @@ from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.interest import SHARE_PREFIX
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, NAMES
-from metromq.protocol.topics.names import validate_filter, validate_topic
+from metromq.protocol.topics import validate_filter, validate_topic
 from metromq.reading import read_data
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import LinkMessage, decode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC
 from metromq.federation.links.inbox import DELIVER, Inbox

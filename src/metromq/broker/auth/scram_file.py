@@ -12,38 +12,30 @@ from pathlib import Path
 
 from metromq.broker.auth.passwords import password_lines, read_text
 from metromq.errors import ConfigError, ScramError
-from metromq.protocol.scram import (
-    DEFAULT_ITERATIONS,
-    KEY_BYTES,
-    METHOD,
-    ScramKeys,
-    ScramUsers,
-    decode64,
-    parse_iterations,
-)
+from metromq.protocol import scram
 
 SALT_BYTES = 16
 
 
-class ScramStore(ScramUsers):
+class ScramStore(scram.ScramUsers):
     """The users of one SCRAM file."""
 
-    def __init__(self, users: Mapping[str, ScramKeys], secret: bytes) -> None:
+    def __init__(self, users: Mapping[str, scram.ScramKeys], secret: bytes) -> None:
         self._users = dict(users)
         self._secret = secret
 
-    def find(self, username: str) -> ScramKeys | None:
+    def find(self, username: str) -> scram.ScramKeys | None:
         return self._users.get(username)
 
-    def pretend(self, username: str) -> ScramKeys:
+    def pretend(self, username: str) -> scram.ScramKeys:
         """Keys that no password fits, the same for a name each time, so that a challenge does not tell who exists."""
         salt = hmac.digest(self._secret, username.encode(), "sha256")[:SALT_BYTES]
-        return ScramKeys(DEFAULT_ITERATIONS, salt, bytes(KEY_BYTES), bytes(KEY_BYTES))
+        return scram.ScramKeys(scram.DEFAULT_ITERATIONS, salt, bytes(scram.KEY_BYTES), bytes(scram.KEY_BYTES))
 
 
 def parse_scram(text: str, file: str, secret: bytes) -> ScramStore:
     """The users in `text`; `secret` is randomness of this process for the challenges of unknown users."""
-    users: dict[str, ScramKeys] = {}
+    users: dict[str, scram.ScramKeys] = {}
     problems: list[str] = []
     for number, username, stored in password_lines(text):
         try:
@@ -59,15 +51,17 @@ def parse_scram(text: str, file: str, secret: bytes) -> ScramStore:
     return ScramStore(users, secret)
 
 
-def parse_keys(stored: str) -> ScramKeys:
+def parse_keys(stored: str) -> scram.ScramKeys:
     parts = stored.split("$")
-    if len(parts) != 3 or parts[0] != METHOD or ":" not in parts[1] or ":" not in parts[2]:
-        raise ValueError(f"the keys are not {METHOD}$iterations:salt$StoredKey:ServerKey; use metromq passwd -H")
+    if len(parts) != 3 or parts[0] != scram.METHOD or ":" not in parts[1] or ":" not in parts[2]:
+        raise ValueError(f"the keys are not {scram.METHOD}$iterations:salt$StoredKey:ServerKey; use metromq passwd -H")
     iterations, salt = parts[1].split(":", 1)
     stored_key, server_key = parts[2].split(":", 1)
-    keys = ScramKeys(parse_iterations(iterations), decode64(salt), decode64(stored_key), decode64(server_key))
-    if not keys.salt or len(keys.stored_key) != KEY_BYTES or len(keys.server_key) != KEY_BYTES:
-        raise ValueError(f"the keys are not {KEY_BYTES} bytes each")
+    keys = scram.ScramKeys(
+        scram.parse_iterations(iterations), scram.decode64(salt), scram.decode64(stored_key), scram.decode64(server_key)
+    )
+    if not keys.salt or len(keys.stored_key) != scram.KEY_BYTES or len(keys.server_key) != scram.KEY_BYTES:
+        raise ValueError(f"the keys are not {scram.KEY_BYTES} bytes each")
     return keys
 
 

@@ -3,10 +3,9 @@
 from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.file_access import FileAccess
 from metromq.config import Auth
-from metromq.federation.links.auth import METHOD
-from metromq.federation.links.link_access import LinkAccess, LinkExchange
-from metromq.protocol.session.access import AccessDecision, Peer
-from metromq.protocol.wire.reasons import NOT_AUTHORIZED
+from metromq.federation.links import LinkAccess, LinkExchange, auth
+from metromq.protocol import reasons
+from metromq.protocol.session import AccessDecision, Peer
 
 
 class CityAccess(FileAccess):
@@ -19,14 +18,16 @@ class CityAccess(FileAccess):
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
     ) -> AccessDecision:
-        if method != METHOD:
+        if method != auth.METHOD:
             return super().connect(peer, client_id, username, password, method, data)
         if self._links is None:
-            return AccessDecision(NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate")
+            return AccessDecision(
+                reasons.NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate"
+            )
         return self._links.connect(peer, client_id, username, password, method, data)
 
     def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
-        return method != METHOD and super().expels(peer, method, username)
+        return method != auth.METHOD and super().expels(peer, method, username)
 
     def continued(self, exchange: object, data: bytes) -> AccessDecision:
         if isinstance(exchange, LinkExchange) and self._links is not None:

@@ -9,10 +9,9 @@ from metromq.broker import logs
 from metromq.broker.peers.tcp import Address, TcpDialler
 from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.host import Host
-from metromq.federation.links.auth import NONCE_BYTES
-from metromq.federation.links.mqtt_transport import LinkCredentials, MqttTransport
+from metromq.federation.links import LinkCredentials, MqttTransport, auth
 
 
 class CityMember:
@@ -58,7 +57,7 @@ def _report(level: str, event: str, **details: object) -> None:
 
 
 def nonce() -> bytes:
-    return secrets.token_bytes(NONCE_BYTES)
+    return secrets.token_bytes(auth.NONCE_BYTES)
 
 
 def link_secret(city: City) -> bytes | None:

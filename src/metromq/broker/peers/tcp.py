@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from metromq.broker.stream import common_name
 from metromq.broker.write_cycle import WriteCycle
-from metromq.client.transports import ServerAddress, open_stream
-from metromq.federation.links.mqtt_transport import CONNECT_TIMEOUT_S, Line
+from metromq.client import ServerAddress, open_stream
+from metromq.federation.links import CONNECT_TIMEOUT_S, Line
 
 Address = tuple[str, int]
 

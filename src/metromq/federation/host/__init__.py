@@ -2,4 +2,7 @@
 
 from metromq.federation.host.host import Host, Reporting
 
-__all__ = ["Host", "Reporting"]
+__all__ = [
+    "Host",
+    "Reporting",
+]

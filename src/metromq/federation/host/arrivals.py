@@ -7,12 +7,8 @@ from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
-from metromq.protocol.packing import Unpacker
-from metromq.protocol.session import records, store
-from metromq.protocol.session.backlog import SENT, Entry
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import Session
+from metromq.protocol import Unpacker
+from metromq.protocol.session import SENT, Entry, Hub, SeenIds, Session, records, store, unpack_seen
 
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
 

@@ -38,15 +38,18 @@ from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session import records
-from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.federation import Federation, LinkCopy
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.session import Session
-from metromq.protocol.wire.reasons import PROTOCOL_ERROR
+from metromq.protocol import Packer, Unpacker, reasons
+from metromq.protocol.session import (
+    KIND_LINK,
+    Federation,
+    Hub,
+    LinkCopy,
+    Message,
+    NetworkConnection,
+    Session,
+    Waiter,
+    records,
+)
 
 TICKS_PER_HELLO: Final = 5
 BUSY_TICK_S: Final = 0.01
@@ -237,7 +240,7 @@ class Host(Federation):
     def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
         old = self.heard.get(peer)
         if old is not None and old is not connection:
-            old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
+            old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
 
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
@@ -261,7 +264,7 @@ class Host(Federation):
         elif topic == RUN_TOPIC:
             self.receiving.run(peer, payload)
         else:
-            raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
+            raise PeerViolation(reasons.PROTOCOL_ERROR, f"{topic} is no topic of a link")
 
     # --- after a restart ------------------------------------------------------------------------------------------
 

@@ -12,11 +12,7 @@ from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPI
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import Transport
-from metromq.protocol.session.backlog import LinkBacklog
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
-from metromq.protocol.session.output import Flusher, LinkOutput
-from metromq.protocol.session.topic_counts import DELAY_BUCKETS
+from metromq.protocol.session import DELAY_BUCKETS, Flusher, Hub, LinkBacklog, LinkOutput, Message
 
 MAX_BATCH_MESSAGES: Final = 512
 MAX_BATCH_BYTES: Final = 256 * 1024

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from metromq.errors import PeerViolation
 from metromq.federation.links.auth import METHOD, DialledSide
-from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.session.handshake import LINK_PREFIX
-from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
+from metromq.protocol import reasons
+from metromq.protocol.session import LINK_PREFIX, Access, AccessDecision, Peer
 
 
 class LinkExchange:
@@ -46,11 +45,13 @@ class LinkAccess(Access):
     ) -> AccessDecision:
         name = client_id.removeprefix(LINK_PREFIX)
         if name not in self._peers or not client_id.startswith(LINK_PREFIX):
-            return AccessDecision(NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
+            return AccessDecision(reasons.NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
         if self._certified and peer.identity != name:
-            return AccessDecision(NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}")
+            return AccessDecision(
+                reasons.NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}"
+            )
         if method != (METHOD if self._secret is not None else None):
-            return AccessDecision(BAD_AUTHENTICATION_METHOD, "both brokers must have the same [links] settings")
+            return AccessDecision(reasons.BAD_AUTHENTICATION_METHOD, "both brokers must have the same [links] settings")
         if self._secret is None:
             return self._proved(name, username or "")
         listener = DialledSide(self._secret, self._name, name, self._nonce())
@@ -58,7 +59,7 @@ class LinkAccess(Access):
             challenge = listener.challenge(data)
         except PeerViolation as error:
             return AccessDecision(error.reason_code, str(error))
-        decision = AccessDecision(CONTINUE_AUTHENTICATION, "", "", challenge)
+        decision = AccessDecision(reasons.CONTINUE_AUTHENTICATION, "", "", challenge)
         decision.exchange = LinkExchange(name, username or "", listener)
         return decision
 

@@ -8,13 +8,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
-from metromq.client.options import ClientOptions
+from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Failed, Opened, Send, Settled
 from metromq.federation.links.auth import METHOD, Dialler
 from metromq.federation.links.frames import LINK_CLIENT_PREFIX
 from metromq.federation.links.transport import Transport, TransportEvents
-from metromq.protocol.wire.packets import MQTT5, Properties, Publish
+from metromq.protocol.wire import MQTT5, Properties, Publish
 
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 2.0

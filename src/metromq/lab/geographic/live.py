@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from metromq.client import Client, MqttError
-from metromq.control.city_status import ask_city
-from metromq.control.running import CityOptions, RunningCity
+from metromq.control import CityOptions, RunningCity, ask_city
 from metromq.errors import MetroError, UsageError
-from metromq.federation.city import grid_city
-from metromq.federation.status import BrokerStatus, CityStatus
+from metromq.federation import BrokerStatus, CityStatus, grid_city
 from metromq.lab.geographic.formulas import Cost, Load
 from metromq.lab.geographic.workload import Publisher, Subscriber, Workload, build, scaled
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from metromq.federation.city import grid_city
+from metromq.federation import grid_city
 from metromq.lab.geographic.formulas import Cost, Load
 from metromq.lab.geographic.workload import Publisher, Subscriber, Workload, build, scaled
 from metromq.lab.sim.sim_city import SimCity

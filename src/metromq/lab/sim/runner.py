@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from metromq.federation.city import grid_city
+from metromq.federation import grid_city
 from metromq.lab.scenario import StoryStep, judge_delivery, judge_share, payloads, play
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient

@@ -5,19 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.host import Host, Reporting
-from metromq.federation.links.auth import METHOD, NONCE_BYTES
-from metromq.federation.links.link_access import LinkAccess
-from metromq.federation.links.mqtt_transport import Line, LinkCredentials, MqttTransport
+from metromq.federation.links import Line, LinkAccess, LinkCredentials, MqttTransport, auth
 from metromq.lab.sim.disk import Disk, DiskLog
 from metromq.lab.sim.network import Network, StreamEnd, StreamListener
-from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.session.connection import Connection
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.hub_recovery import Snapshot, recover
-from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.session.output import Flusher
+from metromq.protocol.session import (
+    Access,
+    AccessDecision,
+    Connection,
+    Flusher,
+    Hub,
+    HubSettings,
+    Peer,
+    Snapshot,
+    recover,
+)
 
 EPOCH_US: Final = 1_800_000_000_000_000  # the wall clock at the start
 TICK_S: Final = 0.25
@@ -256,7 +259,7 @@ class _SimAccess(Access):
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
     ) -> AccessDecision:
-        if method == METHOD:
+        if method == auth.METHOD:
             return self._links.connect(peer, client_id, username, password, method, data)
         return super().connect(peer, client_id, username, password, method, data)
 
@@ -265,4 +268,4 @@ class _SimAccess(Access):
 
 
 def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=NONCE_BYTES).digest()
+    return hashlib.blake2b(text.encode(), digest_size=auth.NONCE_BYTES).digest()

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from metromq.client.messages import Will
+from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.lab.sim.clock import VirtualClock
 from metromq.lab.sim.network import Latency, Network, constant_latency
 from metromq.lab.sim.sim_broker import SimBroker
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
-from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.session import HubSettings
 
 LINKS_S: Final = 60.0  # far more than links need to come up
 

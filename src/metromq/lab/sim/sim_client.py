@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Protocol, final
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Will
-from metromq.client.options import ClientOptions
+from metromq.client import Will
+from metromq.client.core import ClientCore, ClientOptions, Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.lab.sim.network import Network, StreamEnd
-from metromq.protocol.wire.packets import MQTT5, Properties, Publish, Subscription
+from metromq.protocol.wire import MQTT5, Properties, Publish, Subscription
 
 KEPT_S: Final = 3600
 

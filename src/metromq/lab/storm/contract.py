@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed
-from metromq.protocol.topics.names import matches, split_shared
+from metromq.protocol.topics import matches, split_shared
 
 GRACE_S: Final = 1.0  # a subscription is known to every broker within reach so long after its SUBACK
 WATCHER: Final = "watch"

@@ -5,15 +5,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metromq.client.messages import Will
+from metromq.client import Will
 from metromq.errors import MetroError, UsageError
-from metromq.federation.city import grid_city
+from metromq.federation import grid_city
 from metromq.lab.sim.sim_broker import SimBroker
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History, Step
 from metromq.lab.storm.seen import Delivered, Published, Seen, SeenConnection, Subscribed
-from metromq.protocol.wire.packets import MQTT5, MQTT311, Properties
+from metromq.protocol.wire import MQTT5, MQTT311, Properties
 
 PROBE: Final = "probe-"
 LAST_S: Final = 40.0  # longer than any will waits

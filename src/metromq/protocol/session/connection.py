@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
@@ -13,7 +14,6 @@ from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.decoding import decode
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (

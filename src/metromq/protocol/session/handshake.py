@@ -3,11 +3,11 @@
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, AccessDecision, Later, Peer
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import NEVER, Session
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Auth, Connack, Connect, Properties, Will
 

@@ -3,6 +3,7 @@
 from typing import final
 
 from metromq.protocol.packing import Packer
+from metromq.protocol.reasons import SESSION_TAKEN_OVER
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import RELEASED, SENT
 from metromq.protocol.session.backlogs import Backlogs
@@ -20,7 +21,6 @@ from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.session.subscriptions import Subscriptions
 from metromq.protocol.wire.packets import Will
-from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
 
 
 @final

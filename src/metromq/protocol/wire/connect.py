@@ -1,8 +1,8 @@
 """Decodes CONNECT and CONNACK, the two packets that open a connection."""
 
 from metromq.errors import MalformedPacket, ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.topics.names import validate_topic
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import CONNACK, CONNECT, MQTT5, MQTT31, MQTT311, Connack, Connect, Properties, Will
 from metromq.protocol.wire.properties import WILL, read_properties, split_publish_properties
 from metromq.protocol.wire.reader import PacketReader

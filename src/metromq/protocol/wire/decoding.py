@@ -3,8 +3,8 @@
 from typing import Final
 
 from metromq.errors import MalformedPacket, ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.topics.names import split_shared, validate_filter
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.connect import decode_connack, decode_connect
 from metromq.protocol.wire.framer import Framer as Framer
 from metromq.protocol.wire.packets import (

@@ -3,10 +3,10 @@
 from typing import Final
 
 from metromq.errors import UsageError
+from metromq.protocol.reasons import SUCCESS, UNSPECIFIED_ERROR, connack_code_311
 from metromq.protocol.wire import packets
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Packet, Properties, Will
 from metromq.protocol.wire.properties import encode_properties
-from metromq.protocol.wire.reasons import SUCCESS, UNSPECIFIED_ERROR, connack_code_311
 from metromq.protocol.wire.values import BYTES, binary, string, u16, u32
 from metromq.protocol.wire.values import varint as varint
 

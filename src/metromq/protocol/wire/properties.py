@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, ProtocolViolation, UsageError
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNACK,

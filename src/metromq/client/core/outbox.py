@@ -3,7 +3,7 @@
 from collections import deque
 
 from metromq.errors import MqttError, ProtocolViolation
-from metromq.protocol.wire.packets import KIND_NAMES, PUBACK, PUBREC, Ack, Publish
+from metromq.protocol.wire import KIND_NAMES, PUBACK, PUBREC, Ack, Publish
 
 
 class Outgoing:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from metromq.client.messages import Message
+from metromq.client.core.messages import Message
 from metromq.errors import MqttError
-from metromq.protocol.wire.packets import Connack, Properties
+from metromq.protocol.wire import Connack, Properties
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,27 +7,29 @@ session, unacknowledged messages are sent again [MQTT-4.4.0-1].
 from collections.abc import Sequence
 from dataclasses import replace
 
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Message
-from metromq.client.options import Authentication, ClientOptions
-from metromq.client.outbox import Outbox
-from metromq.client.unsettled import Unsettled
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.messages import Message
+from metromq.client.core.options import Authentication, ClientOptions
+from metromq.client.core.outbox import Outbox
+from metromq.client.core.unsettled import Unsettled
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, PeerViolation, ProtocolViolation, UsageError
-from metromq.protocol.topics.names import validate_filter, validate_topic
-from metromq.protocol.wire import packets, reasons
-from metromq.protocol.wire.decoding import Framer, decode
-from metromq.protocol.wire.encoding import encode
-from metromq.protocol.wire.packets import (
+from metromq.protocol import reasons
+from metromq.protocol.topics import validate_filter, validate_topic
+from metromq.protocol.wire import (
     MQTT5,
     PUBCOMP,
     PUBREC,
     PUBREL,
     Ack,
     Connack,
+    Framer,
     Packet,
     Properties,
     Publish,
     Subscription,
+    decode,
+    encode,
+    packets,
 )
 
 

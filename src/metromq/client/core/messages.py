@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import final
 
 from metromq.errors import UsageError
-from metromq.protocol.topics.names import matches, split_shared
-from metromq.protocol.wire import packets
-from metromq.protocol.wire.packets import Properties, Publish
-from metromq.protocol.wire.properties import decode_raw, encode_raw
+from metromq.protocol.topics import matches, split_shared
+from metromq.protocol.wire import Properties, Publish, decode_raw, encode_raw, packets
 
 Payload = bytes | bytearray | memoryview | str | int | float | None
 

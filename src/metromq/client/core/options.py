@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from metromq.client.messages import Will
-from metromq.protocol.wire.packets import MQTT5, Properties
+from metromq.client.core.messages import Will
+from metromq.protocol.wire import MQTT5, Properties
 
 
 class Authentication(Protocol):

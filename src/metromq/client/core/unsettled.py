@@ -1,9 +1,9 @@
 """Messages of the server until they are acknowledged, and the topic aliases of the connection they came on."""
 
-from metromq.client.messages import Message
+from metromq.client.core.messages import Message
 from metromq.errors import ProtocolViolation
-from metromq.protocol.wire.packets import PUBACK, PUBREC, Ack, Publish
-from metromq.protocol.wire.reasons import RECEIVE_MAXIMUM_EXCEEDED, TOPIC_ALIAS_INVALID
+from metromq.protocol import reasons
+from metromq.protocol.wire import PUBACK, PUBREC, Ack, Publish
 
 
 class UnsettledMessage:
@@ -37,7 +37,7 @@ class Unsettled:
         if packet.qos:
             self._unsettled[packet_id] = UnsettledMessage(self._last_serial, packet.qos)
             if len(self._unsettled) > self._receive_maximum:
-                raise ProtocolViolation("more messages than our receive maximum", RECEIVE_MAXIMUM_EXCEEDED)
+                raise ProtocolViolation("more messages than our receive maximum", reasons.RECEIVE_MAXIMUM_EXCEEDED)
         return Message(topic, packet, self._last_serial)
 
     def taken(self, message: Message) -> Ack | None:
@@ -66,9 +66,9 @@ class Unsettled:
 
     def _resolve(self, packet: Publish) -> str:
         if packet.topic_alias > self._topic_alias_maximum:
-            raise ProtocolViolation("topic alias over our maximum [MQTT-3.1.2-26]", TOPIC_ALIAS_INVALID)
+            raise ProtocolViolation("topic alias over our maximum [MQTT-3.1.2-26]", reasons.TOPIC_ALIAS_INVALID)
         if packet.topic:
             self._aliases[packet.topic_alias] = packet.topic
         elif packet.topic_alias not in self._aliases:
-            raise ProtocolViolation("topic alias that was never set", TOPIC_ALIAS_INVALID)
+            raise ProtocolViolation("topic alias that was never set", reasons.TOPIC_ALIAS_INVALID)
         return self._aliases[packet.topic_alias]
