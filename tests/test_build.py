@@ -183,3 +183,29 @@ def test_every_package_can_be_the_first_to_be_imported() -> None:
     for package in packages:
         done = subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def size(node: ast.ClassDef) -> tuple[int, int]:
+    """How many methods and how many attributes a class has."""
+    methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+    stored = {
+        item.attr
+        for item in ast.walk(node)
+        if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store) and ast.unparse(item.value) == "self"
+    }
+    return len(methods), len(stored)
+
+
+def test_a_large_class_says_why() -> None:
+    """Over 25 methods or 15 attributes; a table of values without methods is none."""
+    silent: list[str] = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods, attributes = size(node)
+                large = methods > 25 or (methods > 2 and attributes > 15)
+                if large and "because" not in (ast.get_docstring(node) or ""):
+                    silent.append(
+                        f"{path.relative_to(ROOT)}: {node.name} has {methods} methods, {attributes} attributes"
+                    )
+    assert not silent

@@ -38,7 +38,10 @@ GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the br
 
 
 class Broker:
-    """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""
+    """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens.
+
+    Its attributes are many because each is one part of the broker, made here and nowhere else.
+    """
 
     def __init__(
         self,

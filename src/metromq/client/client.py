@@ -30,7 +30,10 @@ FLUSH_BYTES = 1 << 16
 
 
 class Client:
-    """One session with one server; entering it again, after the connection was lost, resumes the session."""
+    """One session with one server; entering it again, after the connection was lost, resumes the session.
+
+    It has many methods and attributes because it is what users see: one for each thing to do, one for each option.
+    """
 
     def __init__(
         self,

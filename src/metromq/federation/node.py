@@ -76,6 +76,11 @@ class NodeCounters:
 
 
 class Node:
+    """What one broker knows of the others and decides from it: frames and changes in, effects out.
+
+    It has many methods because each kind of frame and each event has a handler of its own, looked up by type.
+    """
+
     def __init__(
         self, city: City, name: str, incarnation: int, now_us: int, wall_us: Callable[[], int] | None = None
     ) -> None:

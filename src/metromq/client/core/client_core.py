@@ -34,7 +34,10 @@ from metromq.protocol.wire import (
 
 
 class ClientCore:
-    """One session of one client."""
+    """One session of one client.
+
+    It has many methods because each kind of packet has a handler, and each thing that the user can ask for a call.
+    """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options

@@ -58,7 +58,11 @@ LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a sec
 
 @final
 class Host(Federation):
-    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds."""
+    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds.
+
+    It has many methods because three rooms meet in it: one for each question of the hub, each event of a link and each
+    effect of the node. Its attributes are the parts that do the work.
+    """
 
     def __init__(self, city: City, name: str, hub: Hub, report: Reporting) -> None:
         self.city = city

@@ -31,7 +31,7 @@ class LinkEvents(Protocol):
 
 @final
 class Link(Flusher):
-    """One per peer."""
+    """One per peer; many attributes, because it counts for status what it carries in either direction."""
 
     def __init__(self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents) -> None:
         self.peer = backlog.peer

@@ -24,7 +24,7 @@ RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself pub
 class Handshake:
     """Lives until the client is in, or its new authentication is over; its connection then takes what came of it.
 
-    It has more attributes than other classes: what the client asked, what was decided, and what came of it.
+    It has many attributes because it holds what the client asked, what was decided, and what came of it.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from metromq.protocol.session.topic_counts import TopicCounts
 
 @final
 class Hub:
-    """All state of one broker, in parts; it has more attributes than other classes because each is such a part.
+    """All state of one broker, in parts; it has many attributes because each is such a part.
 
     Every call of a part happens at the moment that the shell has set with `at`.
     """

@@ -41,7 +41,10 @@ class _ProceedLater(Waiter):
 
 @final
 class Sessions:
-    """Every session by its client identifier, connected or not."""
+    """Every session by its client identifier, connected or not.
+
+    It has many methods because each thing that can happen to a session, from its start over moves to its end, is one.
+    """
 
     def __init__(
         self,
