@@ -12,7 +12,7 @@ from metromq.client import Client, MqttError
 from metromq.client.fetching import Fetcher, FetchPlace
 from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
 from metromq.moments import text_of
-from metromq.protocol.replaying import FetchRequest
+from metromq.protocol.replay import FetchRequest
 from metromq.protocol.session.records import decode_message
 
 pytestmark = pytest.mark.timeout(60)

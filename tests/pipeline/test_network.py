@@ -19,9 +19,7 @@ from metromq.journal.identity import read_id
 from metromq.moments import text_of
 from metromq.pipeline.network import NetworkOptions
 from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.recovery import Snapshot
-from metromq.protocol.session.settings import Settings
+from metromq.protocol.session import Hub, HubSettings, Snapshot
 from tests.certificates import make_certificates
 from tests.pipeline.data import T0_US, fill, journal_of
 from tests.pipeline.test_source import LiveBroker
@@ -169,7 +167,7 @@ def test_what_retention_removed(city: Path) -> None:
         fill(journal, 50)
         journal.sync()
     for _ in range(2):
-        journal.write_snapshot(Snapshot(Hub(Settings(), None, "b3")).pieces())()
+        journal.write_snapshot(Snapshot(Hub(HubSettings(), None, "b3")).pieces())()
     assert journal.remove_before(journal.next_offset, 1 << 15, 1e12, 0.0)
     journal.close()
     with brokers(config(city / "b3")) as [place]:

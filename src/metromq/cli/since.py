@@ -7,7 +7,7 @@ from typing import Final
 from metromq.client import Message
 from metromq.errors import UsageError
 from metromq.moments import Since, parse_since, text_of, time_of
-from metromq.protocol.replaying import ID_PROPERTY, NOTICE_TOPIC, SINCE_PREFIX, TIME_PROPERTY
+from metromq.protocol.replay import ID_PROPERTY, NOTICE_TOPIC, SINCE_PREFIX, TIME_PROPERTY
 
 REMEMBERED: Final = 100_000  # messages that are recognised when they come again
 MARGIN_US: Final = 10_000_000  # brokers' clocks differ, and so does the order in which their messages come

@@ -1,11 +1,15 @@
 """An asyncio MQTT client on the same wire as the broker."""
 
 from metromq.client.client import Client
-from metromq.client.messages import Message, Topic, Will
+from metromq.client.core.messages import Message, Topic, Will
+from metromq.client.fetching import Fetcher, FetchPlace
 from metromq.client.queue import Messages
+from metromq.client.transports import ServerAddress, open_stream
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError
-from metromq.protocol.scram import ScramClient
-from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Properties, Subscription
+from metromq.protocol import scram
+from metromq.protocol.wire import MQTT5, MQTT31, MQTT311, Properties, Subscription
+
+ScramClient = scram.ScramClient
 
 __all__ = [
     "MQTT5",
@@ -14,12 +18,16 @@ __all__ = [
     "Client",
     "ConnectRefused",
     "ConnectionLost",
+    "FetchPlace",
+    "Fetcher",
     "Message",
     "Messages",
     "MqttError",
     "Properties",
     "ScramClient",
+    "ServerAddress",
     "Subscription",
     "Topic",
     "Will",
+    "open_stream",
 ]

@@ -5,10 +5,10 @@ import ssl
 from dataclasses import dataclass
 
 from metromq.client.client import Client
-from metromq.client.options import Authentication
+from metromq.client.core.options import Authentication
 from metromq.errors import ConnectionLost, MqttError
-from metromq.protocol.replaying import FETCH_TOPIC, FetchAnswer, FetchRequest, decode_answer
-from metromq.protocol.wire.packets import Properties
+from metromq.protocol.replay import FETCH_TOPIC, FetchAnswer, FetchRequest, decode_answer
+from metromq.protocol.wire import Properties
 
 ANSWERS = "$replay/answer"  # nobody can subscribe to it: an answer goes to the connection that asked
 PATIENCE_S = 60.0  # a broker that paces many readers takes its time

@@ -8,9 +8,9 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
-from metromq.client.fetching import Fetcher, FetchPlace
+from metromq.client import Fetcher, FetchPlace
 from metromq.errors import MqttError
-from metromq.protocol.replaying import FetchAnswer, FetchRequest
+from metromq.protocol.replay import FetchAnswer, FetchRequest
 
 
 @dataclass(frozen=True, slots=True)

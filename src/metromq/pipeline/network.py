@@ -17,7 +17,7 @@ from metromq.moments import time_of
 from metromq.pipeline.asking import BrokerLine, BrokerPlace, ask_once, give_back, take_line
 from metromq.pipeline.decode import decode_records
 from metromq.pipeline.keys import JournalKey, place_key, place_name
-from metromq.protocol.replaying import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
+from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
 FETCH_BYTES: Final = 2 << 20
 PATIENCE_S: Final = 60.0  # a broker may restart while a batch is read

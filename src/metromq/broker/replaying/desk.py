@@ -1,9 +1,7 @@
 """The broker's side of replays: checks rights, starts the process that reads, passes on what it sends, and brings each
 replay and the live messages behind it together. Nothing here reads the journal."""
 
-import asyncio
 import json
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,27 +10,29 @@ from metromq.broker import logs
 from metromq.broker.replaying import channel
 from metromq.broker.replaying.gate import Following, Gate, Stage
 from metromq.broker.replaying.packets import PacketWriter
-from metromq.broker.turns import Turns
+from metromq.broker.replaying.process import ReplayProcess
+from metromq.broker.write_cycle import WriteCycle
 from metromq.config import ReplayConfig
 from metromq.errors import UsageError
 from metromq.federation.host import Host
 from metromq.moments import parse_since
-from metromq.protocol.replaying import BUSY, DENIED, FETCH_TOPIC, LARGEST_BYTES, SINCE_RIGHT, failed, split_since
-from metromq.protocol.session.access import Access
-from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.output import ClientOutput
-from metromq.protocol.session.replay_desk import Asker, Refusal, ReplayDesk
-from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.packets import Publish, Subscription
+from metromq.protocol import reasons
+from metromq.protocol.replay import BUSY, DENIED, FETCH_TOPIC, LARGEST_BYTES, SINCE_RIGHT, failed, split_since
+from metromq.protocol.session import (
+    Access,
+    Asker,
+    ClientOutput,
+    NetworkConnection,
+    Refusal,
+    ReplayDesk,
+    Session,
+)
+from metromq.protocol.wire import Publish, Subscription
 
-MODULE: Final = "metromq.broker.replaying.worker"
-PIPE_BYTES: Final = 4 << 20
 FETCHES_PER_CLIENT: Final = 4
 HEAD_BYTES: Final = 4096  # what an answer has beside its records' bodies, more or less
 ROW_BYTES: Final = 1.2  # and in proportion to them
 POLL_S: Final = 0.005  # how soon a client that lags is looked at again
-STOP_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,15 @@ class Desk(ReplayDesk):
     """`setup` is what the process needs to know: the journal, the access list, peers and how to reach them."""
 
     def __init__(
-        self, turns: Turns, access: Access, host: Host | None, config: ReplayConfig, setup: dict[str, Any]
+        self, cycle: WriteCycle, access: Access, host: Host | None, config: ReplayConfig, setup: dict[str, Any]
     ) -> None:
-        self._turns = turns
-        self._hub = turns.hub
+        self._cycle = cycle
+        self._hub = cycle.hub
         self._access = access
         self._host = host
         self._most_clients = config.max_clients
-        self._setup = setup | {"max_bytes_per_s": config.max_bytes_per_s}
-        self._process: asyncio.subprocess.Process | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._unsent: list[bytes] = []  # for a process that is still starting
+        setup = setup | {"max_bytes_per_s": config.max_bytes_per_s}
+        self._process = ReplayProcess(setup, self._heard, self._fail_all)
         self._number = 0
         self._fetches: dict[int, Fetching] = {}
         self._streams: dict[int, Streaming] = {}
@@ -205,11 +203,16 @@ class Desk(ReplayDesk):
 
     def _stop(self, number: int) -> None:
         self._streams.pop(number, None)
-        self._send(channel.note(channel.STOP, number))
+        self._process.send(channel.note(channel.STOP, number))
 
     # --- what the process says ------------------------------------------------------------------------------------
 
     def _heard(self, kind: int, number: int, body: bytes) -> None:
+        self._cycle.now()
+        self._do(kind, number, body)
+        self._cycle.worked()
+
+    def _do(self, kind: int, number: int, body: bytes) -> None:
         if kind == channel.ANSWER:
             fetching = self._fetches.pop(number, None)
             if fetching is not None:
@@ -237,9 +240,9 @@ class Desk(ReplayDesk):
         if stream.is_gone():
             self._stop(number)
         elif stream.lags():
-            self._turns.loop.call_later(POLL_S, self._when_taken, number, stream)
+            self._cycle.loop.call_later(POLL_S, self._when_taken, number, stream)
         else:
-            self._send(channel.note(channel.GO_ON, number))
+            self._process.send(channel.note(channel.GO_ON, number))
 
     def _switch(self, number: int, stream: Streaming) -> None:
         """From this moment on all live messages wait; those before it are in the journal."""
@@ -270,7 +273,7 @@ class Desk(ReplayDesk):
         while following.held and not stream.lags():
             following.release_one()
         if following.held:
-            self._turns.loop.call_later(POLL_S, self._release_later, number, stream)
+            self._cycle.loop.call_later(POLL_S, self._release_later, number, stream)
             return
         following.stage = Stage.LIVE
         self._stop(number)
@@ -279,9 +282,9 @@ class Desk(ReplayDesk):
             self._opened(gate, following)
 
     def _release_later(self, number: int, stream: Streaming) -> None:
-        self._turns.now()
+        self._cycle.now()
         self._release(number, stream)
-        self._turns.worked()
+        self._cycle.worked()
 
     def _break_off(self, number: int, stream: Streaming, why: str) -> None:
         """Ends the connection: a client that is told can ask again, one that waits for ever cannot."""
@@ -292,44 +295,10 @@ class Desk(ReplayDesk):
     # --- the process ----------------------------------------------------------------------------------------------
 
     def _tell(self, kind: int, number: int, body: dict[str, Any]) -> None:
-        self._send(channel.note(kind, number, json.dumps(body).encode()))
-
-    def _send(self, data: bytes) -> None:
-        if self._running is None or self._running.done():
-            self._unsent = []
-            self._running = asyncio.create_task(self._run())
-        process = self._process
-        if process is None or process.stdin is None:
-            self._unsent.append(data)
-        elif process.returncode is None:
-            process.stdin.write(data)
-
-    async def _run(self) -> None:
-        """One life of the process."""
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, limit=PIPE_BYTES
-            )
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(channel.note(channel.SETUP, 0, json.dumps(self._setup).encode()))
-            process.stdin.write(b"".join(self._unsent))
-            self._unsent, self._process = [], process
-            while True:
-                kind, number, body = await channel.read_note(process.stdout)
-                self._turns.now()
-                self._heard(kind, number, body)
-                self._turns.worked()
-        except (asyncio.IncompleteReadError, OSError) as error:
-            logs.error("the replay process ended; it is started again when it is needed", problem=error)
-        finally:
-            self._process = None
-            self._turns.now()
-            self._fail_all()
-            self._turns.worked()
+        self._process.send(channel.note(kind, number, json.dumps(body).encode()))
 
     def _fail_all(self) -> None:
+        self._cycle.now()
         fetches, self._fetches = self._fetches, {}
         for fetching in fetches.values():
             fetching.asker.refuse(failed(BUSY, "the process that reads the journal ended: ask again"))
@@ -338,6 +307,7 @@ class Desk(ReplayDesk):
             stream.connection.terminate(
                 reasons.IMPLEMENTATION_SPECIFIC_ERROR, "the replay broke off: the process that reads the journal ended"
             )
+        self._cycle.worked()
 
     def tick(self) -> None:
         """Now and then: replays whose clients are gone end."""
@@ -346,16 +316,5 @@ class Desk(ReplayDesk):
                 self._stop(number)
 
     async def close(self) -> None:
-        process, self._streams, self._fetches = self._process, {}, {}
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-        if process is not None and process.returncode is None:
-            if process.stdin is not None:
-                process.stdin.close()  # by which it knows
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        self._streams, self._fetches = {}, {}
+        await self._process.close()

@@ -8,10 +8,9 @@ from enum import Enum
 from typing import Any
 
 from metromq.broker.replaying.packets import PacketWriter
-from metromq.protocol.session.message import Message
-from metromq.protocol.session.replays import LiveGate
-from metromq.protocol.topics.names import matches
-from metromq.protocol.wire.packets import MQTT5
+from metromq.protocol.session import LiveGate, Message
+from metromq.protocol.topics import matches
+from metromq.protocol.wire import MQTT5
 
 MOST_HELD_BYTES = 16 << 20  # live messages that wait for one replay; beyond that they are read from the journals
 OVERHEAD_BYTES = 500  # of one that waits

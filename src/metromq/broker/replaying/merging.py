@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from metromq.errors import MetroError
 from metromq.moments import text_of
-from metromq.protocol.replaying import GONE, OWN, FetchAnswer, FetchRequest
-from metromq.protocol.session.selecting import Replayed, replayed
+from metromq.protocol.replay import GONE, OWN, FetchAnswer, FetchRequest
+from metromq.protocol.session import Replayed, replayed
 
 Ask = Callable[[FetchRequest], Awaitable[FetchAnswer]]
 CLOCKS_APART_US = 60_000_000  # a copy may have come to another broker this much before its time, by that one's clock

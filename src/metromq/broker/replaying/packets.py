@@ -3,11 +3,9 @@
 from typing import Final
 
 from metromq.moments import text_of
-from metromq.protocol.replaying import ID_PROPERTY, NOTICE_TOPIC, TIME_PROPERTY
-from metromq.protocol.session.message import Message
-from metromq.protocol.wire.encode import encode_publish
-from metromq.protocol.wire.packets import MQTT5, Properties
-from metromq.protocol.wire.properties import encode_raw
+from metromq.protocol.replay import ID_PROPERTY, NOTICE_TOPIC, TIME_PROPERTY
+from metromq.protocol.session import Message
+from metromq.protocol.wire import MQTT5, Properties, encode_publish, encode_raw
 
 SECOND_US: Final = 1_000_000
 

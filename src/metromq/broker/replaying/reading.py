@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from metromq.errors import JournalError, OffsetsGone
-from metromq.journal import JournalReader
-from metromq.journal.identity import read_id
-from metromq.protocol.replaying import BAD, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest, failed, hold
-from metromq.protocol.session.selecting import Selection, local_time_us
+from metromq.journal import JournalReader, read_id
+from metromq.protocol.replay import BAD, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest, failed, hold
+from metromq.protocol.session import Selection, local_time_us
 
 # Retained messages carry logical times, and clocks are set back now and then: a search by time starts this much early.
 MARGIN_US: Final = 5_000_000

@@ -22,10 +22,10 @@ from metromq.broker.replaying import channel
 from metromq.broker.replaying.merging import CLOCKS_APART_US, BrokerAway, Merge
 from metromq.broker.replaying.packets import PacketWriter
 from metromq.broker.replaying.reading import ReplayReader
-from metromq.client.fetching import Fetcher, FetchPlace
+from metromq.client import Fetcher, FetchPlace
 from metromq.errors import ConfigError, MetroError, MqttError, UsageError
-from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
-from metromq.protocol.replaying import (
+from metromq.federation.links import auth
+from metromq.protocol.replay import (
     BAD,
     READER_PREFIX,
     FetchAnswer,
@@ -107,7 +107,7 @@ class Peers:
             host, port = self._setup["peers"][peer]
             secret = self._setup["secret"]
             name = self._setup["name"]
-            proof = _Proof(Dialler(bytes.fromhex(secret), name, peer, secrets.token_bytes(NONCE_BYTES)))
+            proof = _Proof(auth.Dialler(bytes.fromhex(secret), name, peer, secrets.token_bytes(auth.NONCE_BYTES)))
             place = FetchPlace(
                 host,
                 port,
@@ -143,9 +143,9 @@ class Peers:
 class _Proof:
     """Proves the city secret, as a link does."""
 
-    method = METHOD
+    method = auth.METHOD
 
-    def __init__(self, dialler: Dialler) -> None:
+    def __init__(self, dialler: auth.Dialler) -> None:
         self._dialler = dialler
 
     def start(self) -> bytes:

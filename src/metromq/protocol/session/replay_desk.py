@@ -5,11 +5,11 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from metromq.errors import ProtocolViolation
-from metromq.protocol.replaying import OFF, FetchAnswer, encode_answer, failed
+from metromq.protocol import reasons
+from metromq.protocol.replay import OFF, FetchAnswer, encode_answer, failed
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_publish
+from metromq.protocol.wire.encoding import encode_publish
 from metromq.protocol.wire.packets import Properties, Publish, Subscription
 from metromq.protocol.wire.properties import decode_raw, encode_raw
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, final
 
-from metromq.protocol.replaying import OWN
+from metromq.protocol.replay import OWN
 from metromq.protocol.session import layout
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.records import decode_message
