@@ -314,11 +314,19 @@ def _recorded(peer: Peer, lake: str) -> Peer:
     return replace(peer, name="metromq recording", command=command)
 
 
+def replay(options: argparse.Namespace) -> Iterable[Line]:
+    """Rows over the network, and live traffic beside it."""
+    from bench.replay import measure  # which needs Line
+
+    return measure(options)
+
+
 SUITES: dict[str, Callable[[argparse.Namespace], Iterable[Line]]] = {
     "ingest": ingest,
     "delay": delay,
     "what-if": what_if,
     "recording": recording,
+    "replay": replay,
 }
 
 
