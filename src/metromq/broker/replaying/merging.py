@@ -74,12 +74,15 @@ class Merge:
         if self.offset >= 0:
             await self._open(self.name, FetchRequest(self.offset, topic_filter=self.topic_filter, since_us=-1))
             return
+        away: dict[str, str] = {}
         for broker in self.brokers:
             request = FetchRequest(since_us=self.since_us, topic_filter=self.topic_filter, origin=OWN)
             try:
                 await self._open(broker, request)
             except BrokerAway as error:
-                await self._miss(broker, 0, self.since_us, str(error))
+                away[broker] = str(error)
+        for broker, why in away.items():  # when it is known who can be asked instead
+            await self._miss(broker, 0, self.since_us, why)
 
     async def _open(self, broker: str, request: FetchRequest) -> None:
         ask = self.brokers[broker]

@@ -57,19 +57,30 @@ class ReplayReader:
 
     def _read(self, answer: FetchAnswer, request: FetchRequest, selection: Selection) -> None:
         to = answer.end if request.to < 0 else min(request.to, answer.end)
+        if selection.takes_all():
+            hold(answer, self._block(answer, request, to))
+            self.read_bytes += len(answer.bodies)
+            return
         found: list[tuple[int, bytes]] = []
-        for _ in range(1 if selection.takes_all() else SPARSE_READS):
-            if answer.next >= to:
-                break
-            records = self._reader.read(answer.next, min(MOST_ROWS, to - answer.next), request.max_bytes)
-            if not records:
-                break
-            answer.next = records[-1][0] + 1
+        size = 0
+        for _ in range(SPARSE_READS):
+            records = self._block(answer, request, to)
             self.read_bytes += sum([len(body) for _, body in records])
-            found += records if selection.takes_all() else selection.of(records)
-            if sum([len(body) for _, body in found]) >= request.max_bytes // 2:
+            chosen = selection.of(records)
+            found += chosen
+            size += sum([len(body) for _, body in chosen])
+            if not records or size >= request.max_bytes // 2:
                 break
         hold(answer, found)
+
+    def _block(self, answer: FetchAnswer, request: FetchRequest, to: int) -> list[tuple[int, bytes]]:
+        """The next records; `answer` goes on behind them."""
+        if answer.next >= to:
+            return []
+        records = self._reader.read(answer.next, min(MOST_ROWS, to - answer.next), request.max_bytes)
+        if records:
+            answer.next = records[-1][0] + 1
+        return records
 
     def _start(self, answer: FetchAnswer, since_us: int) -> int:
         """The offset at which to begin for everything since a time."""
