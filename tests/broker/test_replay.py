@@ -1,6 +1,8 @@
 """Replays of one broker: over a subscription, and as records; who may, and what is said when it cannot be."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from metromq.broker import Broker
-from metromq.client import Client, MqttError
-from metromq.client.fetching import Fetcher, FetchPlace
+from metromq.broker.replaying import gate
+from metromq.client import Client, Fetcher, FetchPlace, MqttError
 from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
 from metromq.moments import text_of
 from metromq.protocol.replay import FetchRequest
@@ -196,5 +198,73 @@ def test_what_retention_removed_is_told(tmp_path: Path) -> None:
                         notice = await anext(client.messages)
                     assert notice.topic == "$replay/notice"
                     assert words in notice.payload.decode()
+
+    asyncio.run(story())
+
+
+def test_too_many_live_messages_are_read_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a replay begins again as long as more comes than may wait."""
+    holds: list[gate.Following] = []
+    hold = gate.Following.hold
+
+    def overflowing(following: gate.Following) -> None:
+        hold(following)
+        holds.append(following)
+        if len(holds) < 3:
+            following.stage = gate.Stage.OVERFLOWN
+
+    monkeypatch.setattr(gate.Following, "hold", overflowing)
+
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker, Client("127.0.0.1", broker.port) as client:
+            texts = [str(number) for number in range(3000)]
+            await publish(broker.port, texts[:1000])
+            await client.subscribe(f"$replay/since/1h/{TOPIC}")
+            live = asyncio.create_task(publish(broker.port, texts[1000:]))
+            assert await take(client, 3000) == texts
+            await live
+            while holds[-1].stage is not gate.Stage.LIVE:
+                await publish(broker.port, ["more"])
+                assert await take(client, 1) == ["more"]
+            await publish(broker.port, ["last"])
+            assert await take(client, 1) == ["last"]
+
+    asyncio.run(story())
+    assert len(holds) == 3
+
+
+def test_the_process_that_reads_is_killed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker:
+            await publish(broker.port, ["kept"])
+            async with fetcher(broker.port) as client:
+                assert (await client.fetch(FetchRequest(0))).end == 1
+                reading = broker._desk._process._process  # type: ignore[union-attr]
+                assert reading is not None
+                os.kill(reading.pid, signal.SIGSTOP)  # so that the request waits
+                await client.ask(FetchRequest(0))
+                async with Client("127.0.0.1", broker.port) as other:
+                    await other.subscribe("$replay/since/1h/#")
+                    os.kill(reading.pid, signal.SIGKILL)
+                    with pytest.raises(MqttError, match="the replay broke off"):
+                        await anext(other.messages)
+                assert (await client.answer()).code == "busy"
+                assert len((await client.fetch(FetchRequest(0))).bodies_list()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_client_that_does_not_read_is_waited_for(tmp_path: Path) -> None:
+    """Bounded in the broker: what it has not taken stays in the journal."""
+
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker:
+            texts = [f"{number} " + "x" * 5000 for number in range(3000)]
+            await publish(broker.port, texts)
+            async with Client("127.0.0.1", broker.port, max_queued_messages=100) as client:
+                await client.subscribe(f"$replay/since/1h/{TOPIC}")
+                await asyncio.sleep(2)
+                assert broker.cycle.held_bytes < 2 << 20
+                assert await take(client, 3000) == texts
 
     asyncio.run(story())
