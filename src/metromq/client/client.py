@@ -18,7 +18,7 @@ from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened,
 from metromq.client.core.messages import Message, Payload, Will, publish_packet
 from metromq.client.core.options import Authentication, ClientOptions
 from metromq.client.queue import Messages
-from metromq.client.transports import ByteTransport, ServerAddress, open_stream
+from metromq.client.transports import ByteTransport, ServerAddress, StreamTransport, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
 from metromq.protocol import reasons
 from metromq.protocol.wire import MQTT5, Connack, Properties, Subscription
@@ -124,6 +124,10 @@ class Client:
     @property
     def is_connected(self) -> bool:
         return self._core.is_open
+
+    def peer_certificate(self) -> dict[str, object]:
+        """What the server's verified certificate says; empty without TLS, and over WebSocket."""
+        return self._network.peer_certificate() if isinstance(self._network, StreamTransport) else {}
 
     # Connecting
 

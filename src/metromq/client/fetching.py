@@ -49,6 +49,10 @@ class Fetcher:
     async def open(self) -> None:
         await self._client.connect()
 
+    def peer_certificate(self) -> dict[str, object]:
+        """What the broker's verified certificate says; empty without TLS."""
+        return self._client.peer_certificate()
+
     async def ask(self, request: FetchRequest) -> None:
         await self._client.publish(FETCH_TOPIC, request.encode(), properties=Properties(response_topic=ANSWERS))
 

@@ -12,6 +12,7 @@ import signal
 import ssl
 import sys
 import time
+import traceback
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from metromq.broker.replaying import channel
 from metromq.broker.replaying.merging import CLOCKS_APART_US, BrokerAway, Merge
 from metromq.broker.replaying.packets import PacketWriter
 from metromq.broker.replaying.reading import ReplayReader
+from metromq.broker.stream import common_name
 from metromq.client import Fetcher, FetchPlace
 from metromq.errors import ConfigError, MetroError, MqttError, UsageError
 from metromq.federation.links import auth
@@ -121,6 +123,9 @@ class Peers:
             fetcher = Fetcher(place)
             await fetcher.open()
             self._open[peer] = fetcher
+            named = common_name(fetcher.peer_certificate())
+            if self._setup["tls"] and named != peer:
+                raise MqttError(f"the certificate there names {named or 'nobody'}")
         return self._open[peer]
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -259,7 +264,9 @@ class _StreamJob:
     async def run(self) -> None:
         try:
             await self._run()
-        except (MetroError, OSError) as error:
+        except Exception as error:  # whatever it is: a client that hears of it can ask again
+            if not isinstance(error, MetroError):
+                traceback.print_exc()
             self._worker.say(channel.FAILED, self._number, str(error).encode())
             await self._worker.drained()
 
