@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -400,6 +401,7 @@ def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: in
     epilog=examples(
         'sql --lake lake "SELECT topic, count(*) FROM messages GROUP BY topic"',
         'sql --lake lake "SELECT * FROM popularity" --limit 10 --json',
+        'sql --lake lake --spark "SELECT json:unit::string FROM messages"',
     ),
 )
 @click.argument("query")
@@ -407,21 +409,44 @@ def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: in
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of rows to print."
 )
+@click.option("--spark", "only_spark", is_flag=True, help="Ask Spark, even if DuckDB could answer.")
 @master_option
 @memory_option
 @conf_option
 @json_option
 def sql_command(
-    query: str, lake: Path, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
+    query: str,
+    lake: Path,
+    limit: int,
+    only_spark: bool,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Query the tables of a lake."""
+    """Query the tables of a lake.
+
+    DuckDB answers plain questions within a second or two. Questions that only Spark understands, or that DuckDB would
+    understand otherwise, start Spark, which takes several seconds. A line on standard error says who answered.
+    """
     from metromq.pipeline.maintain import ask, lake_or_usage_error
+    from metromq.pipeline.plain_sql import NotPlain
+    from metromq.pipeline.quick import ask_quickly
 
     store = lake_or_usage_error(lake)
-    with spark_session(master, memory, conf) as spark:
-        frame = ask(spark, store, query)
-        rows = [row.asDict() for row in frame.limit(limit).collect()]
-        output(as_json, frame.columns, rows)
+    began = time.monotonic()
+    engine, why = "DuckDB", "--spark"
+    try:
+        if only_spark:
+            raise NotPlain(why)
+        answer = ask_quickly(store, query, limit, memory)
+    except NotPlain as reason:
+        engine, why = "Spark", str(reason) if only_spark else f"the question has {reason}"
+        with spark_session(master, memory, conf) as spark:
+            answer = ask(spark, store, query, limit)
+    output(as_json, answer.columns, answer.rows)
+    because = f" ({why})" if engine == "Spark" else ""
+    click.echo(f"{engine} answered in {time.monotonic() - began:.1f} s{because}", err=True)
 
 
 @contextmanager

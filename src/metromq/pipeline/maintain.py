@@ -1,5 +1,6 @@
 """Keeping a lake: prove that nothing is missing, merge small files, let old days go, ask a question."""
 
+import re
 import shutil
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from metromq.pipeline.content import Content, judge
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import EXPIRED, Lake, TableFile, offset_ranges, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
+from metromq.pipeline.quick import Answer
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
 
@@ -231,15 +233,33 @@ def views(spark: "SparkSession", lake: Lake) -> list[str]:
     return names
 
 
-def ask(spark: "SparkSession", lake: Lake, query: str) -> "DataFrame":
+def ask(spark: "SparkSession", lake: Lake, query: str, limit: int) -> Answer:
+    """By Spark; `quick.ask_quickly` gives the same rows to the questions that it understands."""
     from pyspark.errors import AnalysisException, ParseException
 
     names = views(spark, lake)
     try:
-        return spark.sql(query)
+        frame = _readable(spark.sql(query), query)
     except (AnalysisException, ParseException) as error:
         tables = ", ".join(names) or "none yet: run `metromq pipeline run` first"
         raise UsageError(f"{str(error).splitlines()[0]} (tables: {tables})") from error
+    columns = [column.to_pylist() for column in frame.limit(limit).toArrow().columns]
+    return Answer(
+        list(frame.columns), [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+    )
+
+
+def _readable(frame: "DataFrame", query: str) -> "DataFrame":
+    """VARIANTs as JSON text; `json` only for those who ask for it by name, for `payload_json` says the same."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import VariantType
+
+    variants = {item.name for item in frame.schema if isinstance(item.dataType, VariantType)}
+    if "json" in variants and not re.search(r"\bjson\b", query, re.IGNORECASE):
+        frame = frame.drop("json")
+    for name in variants & set(frame.columns):
+        frame = frame.withColumn(name, F.to_json(name))
+    return frame
 
 
 def lake_or_usage_error(path: Path) -> Lake:
