@@ -20,6 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from metromq.cli.contents import count_of, say_content
+from metromq.cli.costs import COLUMNS as COST_COLUMNS
+from metromq.cli.costs import bars, page
+from metromq.cli.costs import row as cost_row
 from metromq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from metromq.pipeline.ingest import Taken
     from metromq.pipeline.maintain import BrokerCheck
-    from metromq.pipeline.whatif import ChoiceCost, SiteCost
 
 DEFAULT_LAKE = Path("metromq-lake")
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
@@ -202,6 +204,7 @@ def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tupl
     epilog=examples(
         "what-if --lake lake                                          every choice, the latest day",
         "what-if --lake lake --routing central,geographic --day 2026-08-01 --city city.toml",
+        "what-if --lake lake --city geographic --html costs.html",
     ),
 )
 @lake_option
@@ -213,6 +216,14 @@ def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tupl
     metavar="CITY",
     help="A TOML file or the name of a preset, for areas, sites and the central broker.",
 )
+@click.option(
+    "--days",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="Recorded days to look at, to tell how sure the recommendation is.",
+)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page for a browser.")
 @master_option
 @memory_option
 @conf_option
@@ -222,38 +233,43 @@ def what_if_command(
     routing: str,
     day: datetime | None,
     city_name: str | None,
+    days: int,
+    html: Path | None,
     master: str,
     memory: str,
     conf: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compute what a recorded day would have cost with each routing choice and delegation policy."""
+    """Compute what a recorded day would have cost with each routing choice and delegation policy, and recommend one."""
     from metromq.control.places import city_named
     from metromq.pipeline.counting import CHOICES
     from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.whatif import what_if
+    from metromq.pipeline.recommending import recommend
+    from metromq.pipeline.whatif import recorded_days, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
     choices = [name.strip() for name in routing.split(",") if name.strip()] or list(CHOICES)
+    seen = recorded_days(store, day.date() if day else None)[-days:]
     with spark_session(master, memory, conf) as spark:
-        costs = what_if(spark, store, choices, day.date() if day else None, city)
+        by_day = {each: what_if(spark, store, choices, each, city) for each in seen}
+    costs = by_day[seen[-1]]
+    found = recommend(by_day, city, city_name or "")
+    if html is not None:
+        html.write_text(page(costs, found, f"What if? {seen[-1]}"))
     if as_json:
-        click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
+        advice = asdict(found) | {"day": found.day.isoformat()} if found is not None else None
+        rows = [asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]
+        best = found.routing if found is not None else None
+        click.echo(json.dumps([item | {"recommended": advice if item["choice"] == best else None} for item in rows]))
         return
-    columns = ["choice", "between sites", "per broker", "busiest broker", "cloud", "table bytes", "largest table"]
-    show(columns, [_what_if_row(cost) for cost in costs])
-
-
-def _what_if_row(cost: "ChoiceCost") -> list[Any]:
-    def messages(site: "SiteCost") -> float:
-        return site.messages_in + site.messages_out
-
-    def size(site: "SiteCost") -> float:
-        return site.table_bytes
-
-    numbers = (cost.mean(messages), cost.most(messages), messages(cost.cloud), cost.mean(size), cost.most(size))
-    return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
+    show(COST_COLUMNS, [cost_row(cost) for cost in costs])
+    console = Console()
+    for line in ("", "messages between sites", *bars(costs, console.width), ""):
+        click.echo(line)
+    if found is not None:
+        click.echo(found.sentence)
+        click.echo(found.apply)
 
 
 data_option = click.option(
