@@ -17,7 +17,7 @@ from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import ask
 from metromq.pipeline.plain_sql import NotPlain
 from metromq.pipeline.quick import ask_quickly
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 from metromq.protocol.session.message import Message
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, T0_US, land, land_messages, land_window, window

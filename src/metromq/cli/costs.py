@@ -5,8 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from metromq.pipeline.recommending import Recommendation
-    from metromq.pipeline.whatif import ChoiceCost, SiteCost
+    from metromq.pipeline import ChoiceCost, Recommendation, SiteCost
 
 COLUMNS: Final = ["choice", "between sites", "per broker", "busiest broker", "cloud", "table bytes", "largest table"]
 BAR: Final = "█"

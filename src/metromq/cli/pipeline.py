@@ -28,8 +28,7 @@ from metromq.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from metromq.pipeline.ingest import Taken
-    from metromq.pipeline.maintain import BrokerCheck
+    from metromq.pipeline import BrokerCheck, Taken
 
 DEFAULT_LAKE = Path("metromq-lake")
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
@@ -82,8 +81,7 @@ def command() -> None:
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when the process that started this one is gone.")
 def record(data: Path, lake: str, broker: str, every: float, start: int | None, once: bool, with_parent: bool) -> None:
     """Record a broker's journal and telemetry into the landing area of the lake."""
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.recorder import Recorder, recorder_lock
+    from metromq.pipeline import Landing, Recorder, recorder_lock
 
     parent = os.getppid() if with_parent else None
     if with_parent:
@@ -146,10 +144,9 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline.jobs import RunOptions, lake_lock, run
-    from metromq.pipeline.lake import Lake
+    from metromq.pipeline import IngestOptions, Lake, lake_lock, run
 
-    options = RunOptions(
+    options = IngestOptions(
         once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
     )
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
@@ -190,8 +187,7 @@ def run_command(
 @json_option
 def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
     """Bring the statistics up to date now; `run` does so every 30 seconds."""
-    from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.refresh import refresh
+    from metromq.pipeline import lake_or_usage_error, refresh
 
     store = lake_or_usage_error(lake)
     with spark_session(master, memory, conf) as spark:
@@ -241,11 +237,8 @@ def what_if_command(
     as_json: bool,
 ) -> None:
     """Compute what a recorded day would have cost with each routing choice and delegation policy, and recommend one."""
-    from metromq.control.places import city_named
-    from metromq.pipeline.counting import CHOICES
-    from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.recommending import recommend
-    from metromq.pipeline.whatif import recorded_days, what_if
+    from metromq.control import city_named
+    from metromq.pipeline import CHOICES, lake_or_usage_error, recommend, recorded_days, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
@@ -294,9 +287,7 @@ def check_command(
 
     Exit status: 1 if anything is missing, doubled or wrong, otherwise 0.
     """
-    from metromq.pipeline.journals import named_journals, noted_journals
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import check, lake_or_usage_error
+    from metromq.pipeline import Landing, check, lake_or_usage_error, named_journals, noted_journals
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
@@ -352,10 +343,7 @@ def repair_command(
 
     Exit status 1: something is still wrong.
     """
-    from metromq.pipeline.content import repair
-    from metromq.pipeline.journals import named_journals, noted_journals
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import lake_or_usage_error
+    from metromq.pipeline import Landing, lake_or_usage_error, named_journals, noted_journals, repair
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
@@ -388,7 +376,7 @@ def _gaps(gaps: Sequence[Any]) -> str:
 @json_option
 def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
     """Merge the small files of every table. `run` may keep running meanwhile."""
-    from metromq.pipeline.maintain import compact, lake_or_usage_error
+    from metromq.pipeline import compact, lake_or_usage_error
 
     done = compact(lake_or_usage_error(lake), keep_hours=keep_hours)
     output(as_json, ["table", "files before", "files after"], [asdict(item) for item in done])
@@ -406,7 +394,7 @@ def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
 @json_option
 def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
     """Delete old days."""
-    from metromq.pipeline.maintain import expire, lake_or_usage_error
+    from metromq.pipeline import expire, lake_or_usage_error
 
     done = expire(lake_or_usage_error(lake), age(older_than), datetime.now(UTC), statistics, keep_hours)
     output(as_json, ["table", "files", "rows"], [asdict(item) for item in done])
@@ -445,9 +433,7 @@ def sql_command(
     DuckDB answers plain questions within a second or two. Questions that only Spark understands, or that DuckDB would
     understand otherwise, start Spark, which takes several seconds. A line on standard error says who answered.
     """
-    from metromq.pipeline.maintain import ask, lake_or_usage_error
-    from metromq.pipeline.plain_sql import NotPlain
-    from metromq.pipeline.quick import ask_quickly
+    from metromq.pipeline import NotPlain, ask, ask_quickly, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
     began = time.monotonic()

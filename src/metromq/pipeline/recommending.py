@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, Literal
 
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.routing import ROUTINGS
 from metromq.pipeline.whatif import ChoiceCost
 
