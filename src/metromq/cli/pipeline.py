@@ -6,8 +6,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +29,7 @@ from metromq.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from metromq.pipeline import BrokerCheck, Taken
+    from metromq.pipeline import BrokerCheck, Progress, Taken
 
 DEFAULT_LAKE = Path("metromq-lake")
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
@@ -42,6 +43,11 @@ master_option = click.option(
     "--master", default="local[*]", show_default=True, help="Spark master, for example spark://host:7077."
 )
 memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of the Spark driver.")
+models_option = click.option(
+    "--models",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory with tables of your own: NAME.sql, one SELECT each, and NAME.toml, the columns of JSON payloads.",
+)
 conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
 
 
@@ -103,6 +109,8 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     epilog=examples(
         "run --lake lake           until Ctrl-C",
         "run --lake lake --once    load what there is now, refresh the statistics, then stop",
+        "run --lake lake --data metromq-data    record the brokers in metromq-data, too",
+        "run --lake lake --models models --metrics 127.0.0.1:9884 --ui 4040",
         "run --lake /shared/lake --master spark://host:7077",
     ),
 )
@@ -127,6 +135,15 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 @click.option(
     "--max-rows", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows per micro-batch."
 )
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="[BROKER=]DIR",
+    help="Also record the brokers in this data directory, which have no recorders of their own.",
+)
+@models_option
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus, for example 127.0.0.1:9884.")
+@click.option("--ui", type=click.IntRange(1, 65535), metavar="PORT", help="Open Spark's own web pages at this port.")
 @master_option
 @memory_option
 @conf_option
@@ -134,6 +151,10 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 def run_command(
     lake: Path,
     landing: str | None,
+    data: tuple[str, ...],
+    models: Path | None,
+    metrics: str | None,
+    ui: int | None,
     once: bool,
     refresh: float,
     compact_s: float,
@@ -144,11 +165,22 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline import IngestOptions, Lake, lake_lock, run
+    from metromq.pipeline import IngestOptions, Lake, Landing, Progress, lake_lock, read_models, run, shipping
 
     options = IngestOptions(
-        once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
+        once=once,
+        max_rows=max_rows,
+        refresh_seconds=refresh,
+        compact_seconds=compact_s,
+        landing=landing,
+        models=tuple(read_models(models)) if models is not None else (),
     )
+    where = metrics_address(metrics) if metrics else None
+    store = Lake(lake)
+    area = Landing(landing or store.landing)
+    progress = Progress(area, time.monotonic)
+    console = Console(stderr=True)
+    live = console.is_terminal and not as_json
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
 
     def report(taken: "Taken") -> None:
@@ -156,17 +188,27 @@ def run_command(
             value = getattr(taken, name)
             totals[name] += len(value) if name == "rejected" else value
         for item in taken.rejected:
-            click.echo(f"rejected {item.path}: {item.reason}", err=True)
+            console.print(f"rejected {item.path}: {item.reason}", highlight=False, soft_wrap=True)
+        progress.took(taken)
         if as_json:
             click.echo(json.dumps(asdict(taken)))
-        else:
-            say(f"loaded {taken.messages} messages")
+        elif not live:
+            say(f"loaded {taken.messages} messages; {progress.line()}")
 
     def say(text: str) -> None:
-        click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
+        console.print(f"{datetime.now(UTC):%H:%M:%S} {text}", highlight=False, soft_wrap=True)
 
-    store = Lake(lake)
-    with stop_on_signals() as stop, lake_lock(store) as lock, spark_session(master, memory, conf) as spark:
+    conf += ("spark.ui.enabled=true", f"spark.ui.port={ui}") if ui else ()
+    with (
+        stop_on_signals() as stop,
+        lake_lock(store) as lock,
+        shipping(data, area, once, say),
+        metrics_served(progress, where, say),
+        spark_session(master, memory, conf) as spark,
+        progress_shown(console, progress) if live else nullcontext(),
+    ):
+        if ui:
+            say(f"Spark's pages are at {spark.sparkContext.uiWebUrl}")
         run(spark, store, options, report, stop, say, lock)
     if not as_json:
         show(["loaded", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
@@ -181,18 +223,53 @@ def run_command(
     show_default=True,
     help="How many hours the planner's inputs cover.",
 )
+@models_option
 @master_option
 @memory_option
 @conf_option
 @json_option
-def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
-    """Bring the statistics up to date now; `run` does so every 30 seconds."""
-    from metromq.pipeline import lake_or_usage_error, refresh
+@click.pass_context
+def refresh_command(
+    context: click.Context,
+    lake: Path,
+    hours: int,
+    models: Path | None,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Bring the statistics up to date now; `run` does so every 30 seconds.
+
+    Exit status 1: a table of your own could not be made.
+    """
+    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own
 
     store = lake_or_usage_error(lake)
+    own = read_models(models) if models is not None else []
+    failures: list[str] = []
     with spark_session(master, memory, conf) as spark:
-        changed = refresh(spark, store, hours)
+        changed = refresh(spark, store, hours) + refresh_own(spark, store, own, failures.append)
     output(as_json, ["changed"], [{"table": name} for name in changed])
+    for text in failures:
+        click.echo(text, err=True)
+    if failures:
+        context.exit(1)
+
+
+@command.command("tables", epilog=examples("tables --lake lake", "tables --lake lake --json"))
+@lake_option
+@json_option
+def tables_command(lake: Path, as_json: bool) -> None:
+    """List the tables of a lake, your own ones too."""
+    from metromq.pipeline import lake_or_usage_error, tables
+
+    found = [asdict(item) for item in tables(lake_or_usage_error(lake))]
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        columns = ("table", "rows", "files", "purpose")
+        show(columns, [[row[name] for name in columns] for row in found])
 
 
 @command.command(
@@ -449,6 +526,50 @@ def sql_command(
     output(as_json, answer.columns, answer.rows)
     because = f" ({why})" if engine == "Spark" else ""
     click.echo(f"{engine} answered in {time.monotonic() - began:.1f} s{because}", err=True)
+
+
+def metrics_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--metrics {text}: must be HOST:PORT, for example 127.0.0.1:9884")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def metrics_served(progress: "Progress", where: tuple[str, int] | None, say: Callable[[str], None]) -> Iterator[None]:
+    from metromq.pipeline import serve_metrics
+
+    if where is None:
+        yield
+        return
+    try:
+        close, port = serve_metrics(progress, *where)
+    except OSError as error:
+        raise UsageError(f"--metrics {where[0]}:{where[1]}: {error.strerror}; take another address") from error
+    say(f"metrics are at http://{where[0]}:{port}/metrics")
+    try:
+        yield
+    finally:
+        close()
+
+
+@contextmanager
+def progress_shown(console: Console, progress: "Progress") -> Iterator[None]:
+    """One line at the bottom of a terminal, every second."""
+    end = threading.Event()
+    with console.status(progress.line()) as status:
+
+        def follow() -> None:
+            while not end.wait(1.0):
+                status.update(escape(progress.line()))
+
+        worker = threading.Thread(target=follow, name="metromq-progress", daemon=True)
+        worker.start()
+        try:
+            yield
+        finally:
+            end.set()
+            worker.join()
 
 
 @contextmanager

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from metromq.pipeline.journals import named_journals, noted_journals
     from metromq.pipeline.lake import Lake
     from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error
+    from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error, tables
+    from metromq.pipeline.models import read_models
+    from metromq.pipeline.own_tables import refresh_own
     from metromq.pipeline.plain_sql import NotPlain
+    from metromq.pipeline.progress import Progress, serve_metrics
     from metromq.pipeline.quick import ask_quickly
     from metromq.pipeline.recommending import Recommendation, recommend
     from metromq.pipeline.recorder import Recorder, recorder_lock
     from metromq.pipeline.refreshing import refresh
+    from metromq.pipeline.shipping import shipping
     from metromq.pipeline.whatif import ChoiceCost, SiteCost, recorded_days, what_if
 
 _HOMES = {
@@ -31,6 +35,7 @@ _HOMES = {
     "Lake": "lake",
     "Landing": "landing",
     "NotPlain": "plain_sql",
+    "Progress": "progress",
     "Recommendation": "recommending",
     "Recorder": "recorder",
     "SiteCost": "whatif",
@@ -44,12 +49,17 @@ _HOMES = {
     "lake_or_usage_error": "maintain",
     "named_journals": "journals",
     "noted_journals": "journals",
+    "read_models": "models",
     "recommend": "recommending",
     "recorded_days": "whatif",
     "recorder_lock": "recorder",
     "refresh": "refreshing",
+    "refresh_own": "own_tables",
     "repair": "content",
     "run": "jobs",
+    "serve_metrics": "progress",
+    "shipping": "shipping",
+    "tables": "maintain",
     "what_if": "whatif",
 }
 
@@ -70,6 +80,7 @@ __all__ = [
     "Lake",
     "Landing",
     "NotPlain",
+    "Progress",
     "Recommendation",
     "Recorder",
     "SiteCost",
@@ -83,12 +94,17 @@ __all__ = [
     "lake_or_usage_error",
     "named_journals",
     "noted_journals",
+    "read_models",
     "recommend",
     "recorded_days",
     "recorder_lock",
     "refresh",
+    "refresh_own",
     "repair",
     "run",
+    "serve_metrics",
+    "shipping",
     "spark",
+    "tables",
     "what_if",
 ]

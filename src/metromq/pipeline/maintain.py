@@ -17,11 +17,12 @@ from deltalake import write_deltalake
 from metromq.errors import UsageError
 from metromq.pipeline.content import Content, judge
 from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.known_tables import declare_own
 from metromq.pipeline.lake import EXPIRED, Lake, TableFile, offset_ranges, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.quick import Answer
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.schemas import TABLES
+from metromq.pipeline.schemas import BUILT_IN, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -262,10 +263,34 @@ def _readable(frame: "DataFrame", query: str) -> "DataFrame":
     return frame
 
 
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """What `metromq pipeline tables` says of a table."""
+
+    table: str
+    rows: int
+    files: int
+    own: bool
+    purpose: str
+
+
+def tables(lake: Lake) -> list[TableInfo]:
+    """Every table that is there, the built-in ones first."""
+    found: list[TableInfo] = []
+    for name, spec in TABLES.items():
+        if lake.exists(name):
+            files = lake.files(name)
+            rows = sum(file.rows for file in files)
+            found.append(TableInfo(name, rows, len(files), name not in BUILT_IN, spec.purpose))
+    return found
+
+
 def lake_or_usage_error(path: Path) -> Lake:
     """A lake that must be there already."""
     if not path.is_dir():
         raise UsageError(
             f"there is no lake at {path}: no such directory; `metromq pipeline run --lake {path}` creates one"
         )
-    return Lake(path)
+    lake = Lake(path)
+    declare_own(lake)
+    return lake

@@ -4,7 +4,7 @@ Each table remembers, in its own Delta log, which version of its sources it was 
 is simply made again, and a late file of last week recomputes the minutes it touches and nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -43,10 +43,10 @@ def refresh(spark: SparkSession, lake: Lake, planner_hours: int = PLANNER_HOURS)
     return changed
 
 
-def change(lake: Lake, source: str, target: str) -> Change:
-    """What a source got since the target was made from it."""
+def change(lake: Lake, source: str, target: str, application: str = "") -> Change:
+    """What a source got since the target was made from it, by the source's name or by the `application` it says."""
     version = int(lake.open(source).version())
-    seen = lake.done(target, source)
+    seen = lake.done(target, application or source)
     return Change(lake.files(source) if seen < 0 else lake.added(source, seen), version)
 
 
@@ -137,6 +137,36 @@ def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
         return False
     fresh = latency(_rows(spark, lake, "messages", "time", minutes))
     _replace(spark, lake, "latency", fresh, minutes, {"messages": messages.version})
+    return True
+
+
+def refresh_windows(
+    spark: SparkSession,
+    lake: Lake,
+    name: str,
+    sources: Mapping[str, str],
+    window: int,
+    way: str,
+    make: Callable[[dict[str, DataFrame]], DataFrame],
+) -> bool:
+    """A table whose windows, of so many minutes, are made of the same windows of its sources: those that changed.
+
+    `sources` maps tables to their columns of time. `way` names how the rows are made: a new way makes all of them anew.
+    """
+    changes = {source: change(lake, source, name, f"{source}@{way}") for source in sources}
+    kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60
+    minutes = Ranges()
+    for source, column in sources.items():
+        for first, last in _minutes(changes[source].files, column):
+            if last >= kept:
+                minutes.add(max(first - first % window, kept), last - last % window + window - 1)
+    minutes = _few(minutes)
+    if minutes.first is None:
+        return False
+    rows = {source: _rows(spark, lake, source, column, minutes) for source, column in sources.items()}
+    fresh = make(rows).where(_within("window_start", minutes))
+    done = {f"{source}@{way}": item.version for source, item in changes.items()}
+    _replace(spark, lake, name, fresh, minutes, done)
     return True
 
 

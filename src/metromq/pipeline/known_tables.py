@@ -1,0 +1,24 @@
+"""Which tables a lake has beside the built-in ones, so that `sql`, `compact`, `expire` and `tables` know them too."""
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from metromq.pipeline.lake import Lake
+from metromq.pipeline.schemas import BUILT_IN, TableSpec, declare
+
+
+def declare_own(lake: Lake) -> list[str]:
+    """Makes known the tables that are not built in."""
+    files, base = fs.FileSystem.from_uri(str(lake.root))
+    entries = files.get_file_info(fs.FileSelector(base, allow_not_found=True))
+    names = [entry.base_name for entry in entries if entry.type == fs.FileType.Directory]
+    own = [name for name in sorted(names) if name not in BUILT_IN and name != "landing" and name[:1].isalpha()]
+    found = [name for name in own if lake.exists(name)]
+    for name in found:
+        declare(own_spec(name, pa.schema(DeltaTable(str(lake.path(name))).schema().to_arrow())))
+    return found
+
+
+def own_spec(name: str, schema: pa.Schema) -> TableSpec:
+    return TableSpec(name, "a table of your own", schema, ("day",), ("window_start",))
