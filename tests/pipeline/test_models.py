@@ -72,7 +72,8 @@ def refreshed(spark: SparkSession, lake: Lake, folder: Path) -> tuple[list[str],
 
 def rows_of(lake: Lake, name: str) -> list[dict[str, Any]]:
     declare_own(lake)
-    return lake.arrow(name).to_pylist()
+    found: list[dict[str, Any]] = lake.arrow(name).to_pylist()
+    return found
 
 
 def twin(lake: Lake) -> dict[tuple[Any, ...], tuple[int, float | None]]:

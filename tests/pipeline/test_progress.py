@@ -12,7 +12,7 @@ from metromq.pipeline.ingest import Taken
 from metromq.pipeline.landing import MESSAGES, Landing, Rejected
 from metromq.pipeline.progress import Progress, line, serve_metrics
 from metromq.pipeline.recorder import recorder_lock
-from metromq.pipeline.shipping import shipping
+from metromq.pipeline.shipper import shipping
 from metromq.telemetry.spool import drop_oldest, spool_window, spooled
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import T0_US, fill, journal_of, land, window

@@ -51,7 +51,7 @@ def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability
 
     async def show(running: RunningCity, status: CityStatus) -> None:
         fleet = Fleet(running.city, city_sensors(running.city, seed, buses, bikes))
-        console.print(hints(running.city, data), highlight=False, soft_wrap=True)
+        console.print(hints(running.city, data), highlight=False, markup=False, soft_wrap=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.run())
             group.create_task(follow(running, fleet, console))
@@ -88,7 +88,7 @@ def hints(city: City, data: Path) -> str:
         "what runs where, and the traffic between brokers": f"{program} status{where}",
         "trace a message": f"{program} explain {quarter}/0/1/2/bus/7/position --from {first.name}{where}",
         f"everything so far as tables ({lake_command()}first, once, for Spark)": pipeline_command(program, data),
-        "ask them": f"{program} pipeline sql{lake} {shlex.quote(QUESTION)}",
+        "ask them": f'{program} pipeline sql{lake} "{QUESTION}"',
         "what other routings would have cost": f"{program} pipeline what-if{lake} --city {file}",
     }
     lines = [f"  # {what}\n  {text}" for what, text in commands.items()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from metromq.pipeline.recommending import Recommendation, recommend
     from metromq.pipeline.recorder import Recorder, recorder_lock
     from metromq.pipeline.refreshing import refresh
-    from metromq.pipeline.shipping import shipping
+    from metromq.pipeline.shipper import shipping
     from metromq.pipeline.whatif import ChoiceCost, SiteCost, recorded_days, what_if
 
 _HOMES = {
@@ -58,7 +58,7 @@ _HOMES = {
     "repair": "content",
     "run": "jobs",
     "serve_metrics": "progress",
-    "shipping": "shipping",
+    "shipping": "shipper",
     "tables": "maintain",
     "what_if": "whatif",
 }
