@@ -139,6 +139,23 @@ TABLES: Final[dict[str, TableSpec]] = {
             stats="window_start",
         ),
         _table(
+            "traffic_hours",
+            "topic x site x hour: the same added up, so that a day is small",
+            [
+                *_WINDOW,
+                ("broker", pa.string()),
+                ("publications", pa.int64()),
+                ("published_bytes", pa.int64()),
+                ("publishers", pa.int64()),
+                ("subscribers", pa.int64()),
+                ("deliveries_local", pa.int64()),
+                ("deliveries_remote", pa.int64()),
+                ("delivered_bytes", pa.int64()),
+            ],
+            by="day",
+            stats="window_start",
+        ),
+        _table(
             "locality",
             "site x day: how much of what is wanted is made near by",
             [

@@ -210,3 +210,13 @@ def per_site(traffic: DataFrame, keys: list[str], added: list[str], held: list[s
         *(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in held)
     )
     return by_broker.groupBy(*keys, "site", "topic").agg(*(F.sum(name).alias(name) for name in (*added, *held)))
+
+
+def by_hour(traffic: DataFrame) -> DataFrame:
+    """The same sums and largest numbers, by the hour; what is made of days cannot tell them from minutes."""
+    hour = F.date_trunc("hour", "window_start").alias("window_start")
+    added = ("publications", "published_bytes", "deliveries_local", "deliveries_remote", "delivered_bytes")
+    return traffic.groupBy("day", hour, "topic", "site", "broker").agg(
+        *(F.sum(name).alias(name) for name in added),
+        *(F.max(name).alias(name) for name in ("publishers", "subscribers")),
+    )
