@@ -104,6 +104,10 @@ class Limits:
 
     # At about 4 kB a client this is 40 MB; file descriptors (ulimit -n) must allow it too.
     max_connections: Count = 10_000
+    # Connections that have not been let in count apart, and the oldest gives way: silent sockets keep nobody out.
+    # More than the 4096 that the system hands over at once when a whole city reconnects; in any case at most a
+    # quarter of the file descriptors.
+    max_unconnected: Count = 5_000
     # Far above sensor messages, far below what could hurt; the standard's own limit is 268435460.
     max_packet_size_bytes: Annotated[int, Range(64, 268_435_460)] = 1 << 20
     # Messages that wait for one client; they wait in the journal, so each costs an offset, not a copy.

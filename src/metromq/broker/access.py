@@ -6,6 +6,7 @@ from metromq.broker.auth.authenticator import Authenticator, Credentials, load_a
 from metromq.config import Auth
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.session import Session
+from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID
 
 
 class FileAccess(Access):
@@ -46,6 +47,8 @@ class FileAccess(Access):
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
     ) -> Decision:
+        if client_id.startswith("$"):  # before the password is looked at: peers are asked elsewhere, without a limit
+            return Decision(CLIENT_IDENTIFIER_NOT_VALID, "client identifiers that start with $ are reserved")
         request = Credentials(
             client_id, username, password, method, data, peer.identity or None, peer.anonymous_allowed
         )

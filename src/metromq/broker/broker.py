@@ -11,6 +11,7 @@ from metromq.broker import logs
 from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.door import HttpDoor
+from metromq.broker.doorstep import TlsDoor, most_newcomers
 from metromq.broker.keeping import Keeper
 from metromq.broker.peers.certificates import dialling_context, link_door
 from metromq.broker.peers.city_access import CityAccess
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
+FLOOD_TICKS = 40  # a flood of silent connections is told of every ten seconds
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
 
@@ -65,6 +67,7 @@ class Broker:
         self._keeper: Keeper | None = None
         self._http: HttpDoor | None = None
         self._recording: Recording | None = None
+        self._turned_away = 0
         self.ports: list[int] = []
 
     @property
@@ -172,23 +175,23 @@ class Broker:
         tls = tls_context(listener) if listener.is_secure else None
         if tls is not None:
             self._contexts.append((tls, listener))
+        door = TlsDoor(tls, self.config.limits.connect_timeout_s) if tls is not None else None
         anonymous = self.config.allows_anonymous(listener)
         server: asyncio.Server | WebSocketServer
         try:
             if listener.is_websocket:
                 from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
 
-                server = socket_server = await serve_websocket(self.turns, access, listener, anonymous, tls)
+                server = socket_server = await serve_websocket(self.turns, access, listener, anonymous, door)
                 # Clients are closed by us, behind their DISCONNECT.
                 self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
-                        self.turns, access, anonymous, listener.use_identity_as_username
+                        self.turns, access, anonymous, listener.use_identity_as_username, door
                     ),
                     listener.host,
                     listener.port,
-                    ssl=tls,
                     backlog=4096,
                 )
                 self._closers.append(server.close)
@@ -225,11 +228,23 @@ class Broker:
             ticks += 1
             if ticks % 4 == 0:
                 self._reporter.sample()
+            if ticks % FLOOD_TICKS == 0:
+                self._tell_of_flood()
             if self._recording is not None:
                 self._recording.tick()
             if self._keeper is not None and ticks % 4 == 0:
                 self._keeper.tick(self._recording is not None)
             self.turns.worked()
+
+    def _tell_of_flood(self) -> None:
+        newcomers = self.hub.connections.newcomers
+        turned_away, self._turned_away = newcomers.turned_away - self._turned_away, newcomers.turned_away
+        if turned_away:
+            logs.warning(
+                "connections that said nothing gave way to newer ones",
+                connections=turned_away,
+                max_unconnected=self.hub.settings.max_unconnected,
+            )
 
     async def _publish_sys(self, interval_s: float) -> None:
         while True:
@@ -251,6 +266,7 @@ class Broker:
             close()
         if hasattr(self, "turns"):
             await self._say_goodbye()
+            self.hub.connections.newcomers.turn_all_away()
         if hasattr(self, "access"):
             await self.access.answers.close()
         for server in self._servers:
@@ -302,6 +318,7 @@ def settings_of(config: Config) -> Settings:
         max_retained_messages=limits.max_retained_messages,
         max_topic_levels=limits.max_topic_levels,
         max_connections=limits.max_connections,
+        max_unconnected=most_newcomers(limits.max_unconnected),
         connect_timeout_s=limits.connect_timeout_s,
         max_connects_per_s=limits.max_connects_per_s,
         record_qos0=config.journal.record_qos0,

@@ -1,14 +1,15 @@
 """A client over WebSocket, on the `websockets` library."""
 
 import asyncio
-import ssl
-from typing import final
+import logging
+from typing import cast, final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
+from metromq.broker.doorstep import Knock, TlsDoor
 from metromq.broker.stream import common_name
 from metromq.broker.turns import Turns, Writer
 from metromq.config import Listener
@@ -70,8 +71,50 @@ class WebSocketWriter(Writer):
             self.turns.worked()
 
 
+def greeted(turns: Turns, tls: TlsDoor | None) -> type[ServerConnection]:
+    """Connections that count as newcomers from their first moment, through TLS and the upgrade to WebSocket."""
+    newcomers = turns.hub.connections.newcomers
+
+    class Greeted(ServerConnection):
+        knock: Knock | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if self.knock is not None:
+                super().connection_made(transport)
+                return
+            bare = cast(asyncio.Transport, transport)
+            self.knock = Knock(bare)
+            if tls is not None:
+                self.knock.secured_by(tls, bare, self)
+            newcomers.came(self.knock)
+            if tls is None:
+                super().connection_made(transport)
+
+        def not_secured(self) -> None:
+            assert self.knock is not None
+            newcomers.gone(self.knock)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.not_secured()
+            super().connection_lost(exc)
+
+    return Greeted
+
+
+def _logger() -> logging.Logger:
+    """Without what strangers can cause: each bad request would be a page in the log."""
+    logger = logging.getLogger("metromq.websocket")
+    logger.setLevel(logging.WARNING)
+    logger.addFilter(_is_ours)
+    return logger
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.getMessage() != "opening handshake failed"
+
+
 async def serve_websocket(
-    turns: Turns, access: Access, listener: Listener, anonymous_allowed: bool, tls: ssl.SSLContext | None
+    turns: Turns, access: Access, listener: Listener, anonymous_allowed: bool, tls: TlsDoor | None
 ) -> Server:
     """Opens the door; clients must offer the subprotocol `mqtt` [MQTT-6.0.0-3]."""
 
@@ -82,6 +125,7 @@ async def serve_websocket(
             peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
         turns.now()
         writer = WebSocketWriter(turns, Connection(turns.hub, access, peer), socket)
+        writer.connection.newcomer = getattr(socket, "knock", None)
         writing = asyncio.create_task(writer.write())
         try:
             await writer.read()
@@ -99,7 +143,9 @@ async def serve_websocket(
         handle,
         listener.host,
         listener.port,
-        ssl=tls,
+        create_connection=greeted(turns, tls),
+        logger=_logger(),
+        open_timeout=turns.hub.settings.connect_timeout_s,
         subprotocols=[Subprotocol("mqtt"), Subprotocol("mqttv3.1")],
         max_size=turns.hub.settings.max_packet_size_bytes + 5,
         compression=None,

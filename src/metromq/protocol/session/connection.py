@@ -10,6 +10,7 @@ from metromq.protocol.session.handshake import Handshake
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import Incoming
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
@@ -91,6 +92,7 @@ class Connection(NetworkConnection):
         self.hub = hub
         self.access = access
         self.peer = peer
+        self.newcomer: Newcomer | None = None  # while this connection counts as one
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
         self.incoming: Incoming | None = None  # a client that is in
         self.peer_broker = ""  # the broker at the other end, when this is a link
@@ -297,6 +299,8 @@ class Connection(NetworkConnection):
             self._guess_version(body)
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
+            if self.newcomer is not None:
+                self.hub.connections.newcomers.spoke(self.newcomer)
             handshake.on_connect(packet)
             self._after(handshake)
         elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
@@ -358,14 +362,22 @@ class Connection(NetworkConnection):
         if handshake.peer_broker:
             self.peer_broker = handshake.peer_broker
             self.keepalive_s = handshake.keepalive_s
+            self._no_newcomer()
             hub.city.federation.link_accepted(self.peer_broker, self)
         elif session is not None and self.incoming is None:
             self.auth_method = handshake.auth_method
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
             self.incoming = Incoming(self, hub, self.access, session)
+            self._no_newcomer()
             hub.connections.entered()
             hub.delivery.resume(session)
+
+    def _no_newcomer(self) -> None:
+        """It was let in, or is gone."""
+        if self.newcomer is not None:
+            self.hub.connections.newcomers.gone(self.newcomer)
+            self.newcomer = None
 
     def permissions_changed(self) -> None:
         incoming = self.incoming
@@ -432,6 +444,9 @@ class Connection(NetworkConnection):
         if handshake is not None:
             handshake.stop_waiting(False)
         hub.connections.open.pop(self, None)
+        self._no_newcomer()
+        if session is not None:
+            hub.connections.clients -= 1
         if session is not None and session.connection is self:
             hub.sessions.detach(session, clean)
         elif self.peer_broker:

@@ -28,6 +28,7 @@ class Settings:
     max_retained_messages: int = 100_000
     max_topic_levels: int = 128
     max_connections: int = 10_000
+    max_unconnected: int = 5_000
     connect_timeout_s: float = 10.0
     max_connects_per_s: float = 1_000.0  # 0: no limit
     record_qos0: bool = False
