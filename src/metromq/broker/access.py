@@ -6,7 +6,7 @@ from metromq.broker.auth.authenticator import Authenticator, Credentials, load_a
 from metromq.config import Auth
 from metromq.protocol.session.access import Access, Decision, Peer
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID
+from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED
 
 
 class FileAccess(Access):
@@ -49,6 +49,8 @@ class FileAccess(Access):
     ) -> Decision:
         if client_id.startswith("$"):  # before the password is looked at: peers are asked elsewhere, without a limit
             return Decision(CLIENT_IDENTIFIER_NOT_VALID, "client identifiers that start with $ are reserved")
+        if peer.needs_identity and not peer.identity:
+            return Decision(NOT_AUTHORIZED, "the client's certificate has no common name, which is the user name here")
         request = Credentials(
             client_id, username, password, method, data, peer.identity or None, peer.anonymous_allowed
         )
@@ -72,7 +74,9 @@ class FileAccess(Access):
         return self._acl is None or self._acl.may_publish(session.username or None, session.client_id, topic)
 
     def may_subscribe(self, session: Session, filter: str) -> bool:
-        return self._acl is None or self._acl.may_subscribe(session.username or None, session.client_id, filter)
+        if self._acl is None or self._auth.unreadable_filters == "grant":
+            return True
+        return self._acl.may_subscribe(session.username or None, session.client_id, filter)
 
     def may_read(self, session: Session, topic: str) -> bool:
         return self._acl is None or self._acl.may_read(session.username or None, session.client_id, topic)

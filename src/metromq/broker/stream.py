@@ -54,8 +54,9 @@ class StreamWriter(Writer):
         address = transport.get_extra_info("peername")
         peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
         certificate = transport.get_extra_info("peercert")
-        if certificate and self.identity_as_username:
-            peer.identity = common_name(certificate)
+        if self.identity_as_username:
+            peer.needs_identity = True
+            peer.identity = common_name(certificate or {})
         if transport.get_extra_info("sslcontext") is None:
             self.fd = transport.get_extra_info("socket").fileno()
         else:

@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+from functools import partial
+from http import HTTPStatus
 from typing import cast, final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from metromq.broker.doorstep import Knock, TlsDoor
+from metromq.broker.origins import Origins
 from metromq.broker.stream import common_name
 from metromq.broker.turns import Turns, Writer
 from metromq.config import Listener
@@ -101,6 +105,12 @@ def greeted(turns: Turns, tls: TlsDoor | None) -> type[ServerConnection]:
     return Greeted
 
 
+def _check_origin(origins: Origins, socket: ServerConnection, request: Request) -> Response | None:
+    if origins.may_connect(request.headers.get_all("Origin"), request.headers.get("Host", "")):
+        return None
+    return socket.respond(HTTPStatus.FORBIDDEN, "pages of this origin need an entry in websocket_origins\n")
+
+
 def _logger() -> logging.Logger:
     """Without what strangers can cause: each bad request would be a page in the log."""
     logger = logging.getLogger("metromq.websocket")
@@ -122,6 +132,7 @@ async def serve_websocket(
         address = socket.remote_address
         peer = Peer(f"{address[0]}:{address[1]}", anonymous_allowed, "", listener.kind)
         if listener.use_identity_as_username:
+            peer.needs_identity = True
             peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
         turns.now()
         writer = WebSocketWriter(turns, Connection(turns.hub, access, peer), socket)
@@ -144,6 +155,7 @@ async def serve_websocket(
         listener.host,
         listener.port,
         create_connection=greeted(turns, tls),
+        process_request=partial(_check_origin, Origins(listener)),
         logger=_logger(),
         open_timeout=turns.hub.settings.connect_timeout_s,
         subprotocols=[Subprotocol("mqtt"), Subprotocol("mqttv3.1")],
