@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from metromq.protocol.session.newcomers import Newcomer
+from metromq.protocol.session import Newcomer
 
 SHARE_OF_DESCRIPTORS = 4  # newcomers may take one in so many
 
