@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -109,7 +110,8 @@ class Broker:
         if config.durability != "memory":
             self._keeper = HubStorage(config, self._accept_damage)
         keeper = self._keeper
-        self.hub = Hub(settings_of(config), keeper.log if keeper else None, config.name)
+        settings = replace(settings_of(config), max_unconnected=most_newcomers(config.limits.max_unconnected))
+        self.hub = Hub(settings, keeper.log if keeper else None, config.name)
         self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
         self.cycle.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
@@ -319,7 +321,7 @@ def settings_of(config: Config) -> HubSettings:
         max_retained_messages=limits.max_retained_messages,
         max_topic_levels=limits.max_topic_levels,
         max_connections=limits.max_connections,
-        max_unconnected=most_newcomers(limits.max_unconnected),
+        max_unconnected=limits.max_unconnected,
         connect_timeout_s=limits.connect_timeout_s,
         max_connects_per_s=limits.max_connects_per_s,
         record_qos0=config.journal.record_qos0,

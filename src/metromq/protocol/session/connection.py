@@ -39,6 +39,7 @@ from metromq.protocol.wire.packets import (
 )
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
+STRANGER_BYTES: Final = 131_072  # of a packet before CONNACK: room for the largest will and long names
 LARGE_BYTES: Final = 65_536  # a packet that lacks so much is put together once, not again for every piece
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
@@ -222,10 +223,16 @@ class Connection(NetworkConnection):
         handshake = self.handshake
         if position == 0 and handshake is not None and not handshake.begun() and data[0] != 0x10:
             raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
+        self._check_stranger(len(data) - position + missing)
         if missing < LARGE_BYTES:
             self._tail = data[position:]
         else:
             self._large = _LargePacket(data[position:], missing)
+
+    def _check_stranger(self, size: int) -> None:
+        """Before anybody knows who it is, a connection may not make the broker hold as much as a client may."""
+        if size > STRANGER_BYTES and not self.is_open():
+            raise PeerViolation(reasons.PACKET_TOO_LARGE, f"a client sends at most {STRANGER_BYTES} bytes to be let in")
 
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""
@@ -278,10 +285,12 @@ class Connection(NetworkConnection):
     def _early(self, kind: int, first: int, body: bytes) -> None:
         handshake = self.handshake
         assert handshake is not None
+        if not handshake.begun() and kind == CONNECT:
+            self._guess_version(body)
+        self._check_stranger(len(body))
         if not handshake.begun():
             if kind != CONNECT:
                 raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
-            self._guess_version(body)
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
             if self.newcomer is not None:
