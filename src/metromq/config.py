@@ -140,6 +140,8 @@ class Limits:
     max_topic_alias: Annotated[int, Range(0, 65535)] = 64
     # A client with more filters than this wants a wildcard.
     max_subscriptions_per_client: Count = 10_000
+    # Filters can be 64 kB long; ten thousand of those would be 600 MB of one client. Few need more than 100 bytes.
+    max_filter_bytes_per_client: Count = 4 << 20
     # A connection that stays silent costs a descriptor, so CONNECT must come soon.
     connect_timeout_s: Annotated[float, Range(0.1)] = 10.0
     # New connections of the whole broker, in bursts of up to one second's worth: a whole city may reconnect at once.

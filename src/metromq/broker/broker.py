@@ -314,6 +314,7 @@ def settings_of(config: Config) -> HubSettings:
         receive_maximum=limits.receive_maximum,
         max_topic_alias=limits.max_topic_alias,
         max_subscriptions_per_client=limits.max_subscriptions_per_client,
+        max_filter_bytes_per_client=limits.max_filter_bytes_per_client,
         max_keepalive_s=limits.max_keepalive_s,
         max_session_expiry_s=limits.max_session_expiry_s,
         max_qos=limits.max_qos,

@@ -21,6 +21,7 @@ class HubSettings:
     receive_maximum: int = 1_000
     max_topic_alias: int = 64
     max_subscriptions_per_client: int = 10_000
+    max_filter_bytes_per_client: int = 4 << 20
     max_keepalive_s: int = 0  # 0: whatever the client asks
     max_session_expiry_s: int = 30 * 86_400
     max_qos: int = 2
