@@ -9,6 +9,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
 from metromq.broker import Broker
+from metromq.broker.auth.passwords import hash_password
 from metromq.client import Client, ConnectRefused
 from metromq.config import Auth, Config, Limits, Listener
 from metromq.protocol.wire.packets import (
@@ -207,3 +208,38 @@ def test_subscribe_is_refused_where_nothing_can_be_read(tmp_path: Path, version:
 
     play(story("refuse", [1 if granted else refusal for granted in filters.values()]))
     play(story("grant", [1] * len(filters)))
+
+
+# --- what is the broker's own -------------------------------------------------------------------------------------
+
+
+def test_clients_neither_write_nor_read_what_is_the_brokers_own() -> None:
+    async def story() -> None:
+        async with (
+            Broker(_config(Listener(port=0))) as broker,
+            wire_client(broker.port, Connect("c")) as client,
+        ):
+            assert await _rights(client, "$SYS/x", "$SYS", "$metromq/x", "$metromq", "mine") == [False] * 4 + [True]
+            filters = ["$metromq/#", "$metromq", "$share/g/$metromq/#", "#", "+/x"]
+            client.send(Subscribe(9, [Subscription(filter, 1) for filter in filters]))
+            assert (await client.expect(Suback)).reason_codes == [0x87, 0x87, 0x87, 1, 1]
+
+    play(story())
+
+
+@pytest.mark.parametrize("client_id", ["$link/b", "$SYS", "$metromq"])
+def test_reserved_identifiers_are_refused_before_a_password_is_checked(tmp_path: Path, client_id: str) -> None:
+    """Peers are let past the limit of CONNECTs per second; nobody may try passwords on their way in."""
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"ann:{hash_password(b'right', b'salt', 1)}\n")
+
+    async def story() -> None:
+        async with Broker(_config(Listener(port=0), Auth(password_file=passwords))) as broker:
+            for password in ("right", "wrong"):
+                client = Client("127.0.0.1", broker.port, identifier=client_id, username="ann", password=password)
+                with pytest.raises(ConnectRefused) as refused:
+                    async with client:
+                        pass
+                assert refused.value.reason_code == 0x85
+
+    play(story())

@@ -50,6 +50,14 @@ def test_each_is_told_with_its_remedy(place: Path, name: str, mode: int, what: s
     assert found.remedy == f"chmod {'-R ' if path.is_dir() else ''}o-rwx {path}"
 
 
+def test_the_secret_of_a_city(place: Path) -> None:
+    secret = place / "secret"
+    secret.write_text("")
+    secret.chmod(0o644)
+    (found,) = exposed(_config(place), secret)
+    assert found.what == "the city's secret"
+
+
 def test_what_nobody_can_reach_is_not_open(place: Path) -> None:
     inner = place / "closed" / "file"
     inner.parent.mkdir(mode=0o700)

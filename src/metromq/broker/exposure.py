@@ -17,8 +17,9 @@ class Exposed:
     remedy: str
 
 
-def exposed(config: Config) -> Iterator[Exposed]:
-    for what, path in _secrets(config):
+def exposed(config: Config, city_secret: Path | None = None) -> Iterator[Exposed]:
+    """`city_secret` is the file of that, where a broker belongs to a city that has one."""
+    for what, path in (*_secrets(config), ("the city's secret", city_secret)):
         if path is not None and is_open(path):
             recursively = "-R " if path.is_dir() else ""
             yield Exposed(what, path, f"chmod {recursively}o-rwx {path}")

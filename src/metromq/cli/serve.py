@@ -195,7 +195,7 @@ async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Rol
         city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
         return Broker(config, accept_damage=damage.accepted, city=city, peer_addresses=peers)
 
-    for found in exposed(config):
+    for found in exposed(config, role.city.links.secret_file if role is not None else None):
         logs.warning(f"other users of this machine can read {found.what}", path=found.path, to_do=found.remedy)
     try:
         return await stack.enter_async_context(made())
