@@ -120,6 +120,15 @@ class SessionTaken:
     foreign: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ClockSkewed:
+    """The peer's clock is so far ahead of ours: further than the city allows (`apart`), or no longer; for operators."""
+
+    peer: str
+    ahead_us: int
+    apart: bool
+
+
 Effect = (
     Send
     | Keep
@@ -134,4 +143,5 @@ Effect = (
     | SessionFound
     | SessionRefused
     | SessionTaken
+    | ClockSkewed
 )

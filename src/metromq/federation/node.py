@@ -14,6 +14,7 @@ from typing import Any, Final
 from metromq.errors import ProtocolViolation
 from metromq.federation.announcer import Announcer
 from metromq.federation.city import City
+from metromq.federation.clock_skew import ClockSkews
 from metromq.federation.coordination import coordinator_for
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
@@ -28,6 +29,7 @@ from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.directory import Directory
 from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, distribute
 from metromq.federation.effects import (
+    ClockSkewed,
     Effect,
     FactsLearnt,
     Keep,
@@ -90,6 +92,9 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
+        self.skews = ClockSkews()
+        self._wall_us = wall_us or (lambda: 0)
+        self._apart: set[str] = set()  # peers whose clocks differ too much from ours
         self._started_us = now_us
         self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
         self._silence_us = 0  # before the frame that is being handled
@@ -118,7 +123,7 @@ class Node:
             MemberLeft: self._member_left,
             AliveChanged: lambda event, now_us: self.directory.living(event.alive),
             FactsChanged: self._facts_changed,
-            Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event))],
+            Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event, now_us))],
             Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
         }
 
@@ -255,9 +260,10 @@ class Node:
 
     # Inside.
 
-    def _hello_to(self, event: Greet) -> Hello:
+    def _hello_to(self, event: Greet, now_us: int) -> Hello:
         digest, time_us = self.announcer.digest(event.peer), self.clock.stamp_us()
-        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity)
+        clocks = self._wall_us(), *self.skews.echo(event.peer, now_us)
+        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity, *clocks)
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -266,15 +272,25 @@ class Node:
         return effects
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
-        if hello.version != VERSION:
-            raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {VERSION}")
         if hello.city != self.city.identity:
             raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
         self.clock.heard(hello.time_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         if hello.interest_digest != self.interest.digest(peer):
             effects.append(Send(peer, InterestRequest()))
-        return effects
+        self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
+        return effects + self._compare_clocks(peer)
+
+    def _compare_clocks(self, peer: str) -> list[Effect]:
+        """Says once that a peer's clock is wrong, and once that it is right again."""
+        skew = self.skews.of(peer)
+        if skew is None:
+            return []
+        is_apart = abs(skew.ahead_us) > self.city.membership.clock_warning_ms * 1000
+        if is_apart == (peer in self._apart):
+            return []
+        (self._apart.add if is_apart else self._apart.discard)(peer)
+        return [ClockSkewed(peer, skew.ahead_us, is_apart)]
 
     def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
         if event.name == self.name or event.name in self.peers:
@@ -289,6 +305,7 @@ class Node:
             return []
         self.peers = tuple(peer for peer in self.peers if peer != event.name)
         self.up.discard(event.name)
+        self.skews.forget(event.name)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
         self.directory.member_left(event.name)

@@ -11,6 +11,7 @@ from typing import Any, Final, final
 from metromq.errors import PeerViolation
 from metromq.federation.city import City
 from metromq.federation.effects import (
+    ClockSkewed,
     Effect,
     FactsLearnt,
     HandOver,
@@ -90,6 +91,7 @@ class Host(Federation):
             SessionFound: self.roaming.found,
             SessionRefused: self.roaming.refused,
             SessionTaken: self.roaming.taken,
+            ClockSkewed: self._clock_skewed,
         }
 
     def _now_us(self) -> int:
@@ -166,6 +168,13 @@ class Host(Federation):
     def _facts_learnt(self, effect: FactsLearnt) -> None:
         for fact in effect.facts:
             self._report("info", "fact", kind=fact.kind, key=fact.key, owner=fact.owner, epoch=fact.epoch)
+
+    def _clock_skewed(self, effect: ClockSkewed) -> None:
+        seconds = round(effect.ahead_us / 1e6, 3)
+        if effect.apart:
+            self._report("warning", "clocks differ; set one of them right", peer=effect.peer, peer_is_ahead_s=seconds)
+        else:
+            self._report("info", "clocks agree again", peer=effect.peer, peer_is_ahead_s=seconds)
 
     def _neighbours_changed(self, effect: NeighboursChanged) -> None:
         """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""

@@ -18,7 +18,7 @@ BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
-VERSION: Final = 3  # since sessions move by pieces, probes and markers
+VERSION: Final = 4  # since wills have keepers and clocks are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class Hello:
     greeting: Greeting
     time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
     city: str = ""  # what the sender's city file says; see City.identity
+    wall_us: int = 0  # the sender's clock
+    echo_us: int = 0  # the clock of the receiver, as its last hello said; 0: none came
+    held_us: int = 0  # how long ago that one came
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +166,26 @@ def _write_hello(out: Packer, frame: Hello) -> None:
         out.number(value)
     for beat in greeting.beats:
         out.short_text(beat.broker)
-        for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
+        for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms, beat.gone):
             out.number(value)
     out.number(frame.time_us)
     out.short_text(frame.city)
+    for value in (frame.wall_us, frame.echo_us, frame.held_us):
+        out.number(value)
 
 
 def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, digest, interest, count = (data.number() for _ in range(5))
+    if version != VERSION:  # what follows may look different
+        raise ProtocolViolation(
+            f"the peer speaks version {version} of the link, this broker {VERSION}: do all brokers run the same release?"
+        )
     beats = tuple(
-        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count)
+        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number(), bool(data.number()))
+        for _ in range(count)
     )
-    return Hello(version, interest, Greeting(incarnation, digest, beats), data.number(), data.short_text())
+    greeting = Greeting(incarnation, digest, beats)
+    return Hello(version, interest, greeting, data.number(), data.short_text(), *(data.number() for _ in range(3)))
 
 
 def _write_facts(out: Packer, frame: Facts) -> None:
