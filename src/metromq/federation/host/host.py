@@ -37,6 +37,7 @@ from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
 from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
+from metromq.federation.links.relay import RELAY_TOPIC, RelayTransport
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol.packing import Packer, Unpacker
@@ -69,7 +70,7 @@ class Host(Federation):
         self._hello_s = city.membership.hello_interval_ms / 1000
         self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
-        self._transport: Transport | None = None
+        self._transport: RelayTransport | None = None
         self._ticked_at = hub.clock.now
         self._timers = Timers()
         self._copies = Copies(hub, self.node, self.inbox)
@@ -101,7 +102,8 @@ class Host(Federation):
 
     def start(self, transport: Transport) -> None:
         """After recovery: opens links to the peers and begins to greet."""
-        self._transport = transport
+        clock = self.hub.clock
+        self._transport = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
         self._ticked_at = self.hub.clock.now
         for peer in self.node.neighbours:
             self._open_link(peer)
@@ -142,7 +144,8 @@ class Host(Federation):
         return BUSY_TICK_S if self.roaming.is_busy() else self.tick_s
 
     def link_up(self, link: Link) -> None:
-        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled())
+        via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
+        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
         self.hub.links.resume(link.backlog)
 
@@ -150,6 +153,17 @@ class Host(Federation):
         self._report("info", "link is down", peer=link.peer, problem=problem)
         if link.peer in self.node.up:
             self.run(self.node.peer_down(link.peer, self._now_us()))
+
+    def is_alive(self, peer: str) -> bool:
+        return peer in self.node.coordinator.alive(self._now_us())
+
+    def via(self, peer: str) -> str:
+        """The broker through which messages go to a peer that cannot be reached directly; empty: they need none."""
+        return self._transport.via(peer) if self._transport is not None else ""
+
+    def problem(self, peer: str) -> str:
+        """Why a peer cannot be reached directly; empty: it can."""
+        return self._transport.problem(peer) if self._transport is not None else ""
 
     # --- the node's effects ---------------------------------------------------------------------------------------
 
@@ -248,6 +262,8 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        if self._transport is not None:
+            self._transport.heard_directly(peer)
 
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
         if self.heard.get(peer) is connection:
@@ -269,6 +285,8 @@ class Host(Federation):
             self.receiving.batch(peer, payload, waiter)
         elif topic == RUN_TOPIC:
             self.receiving.run(peer, payload)
+        elif topic == RELAY_TOPIC and self._transport is not None:
+            self._transport.arrived(peer, payload)
         else:
             raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
 
