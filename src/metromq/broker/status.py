@@ -10,7 +10,7 @@ from metromq.broker.meter import Meter
 from metromq.broker.turns import Turns
 from metromq.config import Config
 from metromq.errors import PeerViolation
-from metromq.federation.explaining import explain_step, step_to_json
+from metromq.federation.explaining import explain_step, step_to_json, with_ways
 from metromq.federation.host import Host
 from metromq.federation.links.link import Link
 from metromq.federation.stages import NAMES
@@ -138,10 +138,11 @@ class Reporter:
         assert self._host is not None
         peer, backlog = link.peer, link.backlog
         waiting, in_flight = backlog.waiting(), len(backlog.inflight)
+        skew = self._host.node.skews.of(peer)
         return LinkStatus(
             peer,
             UP if link.up else DOWN,
-            link.problem,
+            link.problem or self._host.problem(peer),
             waiting,
             in_flight,
             backlog.unsettled(),
@@ -154,6 +155,9 @@ class Reporter:
                 round(self._meter.rate(f"{peer} {name}"), 1)
                 for name in ("messages_sent", "bytes_sent", "messages_received", "bytes_received")
             ),
+            via=self._host.via(peer),
+            clock_ahead_s=skew.ahead_us / 1e6 if skew is not None else None,
+            clock_error_s=skew.round_trip_us / 2e6 if skew is not None else None,
         )
 
     def _lag_s(self, backlog: Backlog) -> float:
@@ -186,7 +190,7 @@ class Reporter:
             )
         except PeerViolation as error:
             return Answer(f"{error}\n".encode(), status=400)
-        return Answer(json.dumps(step_to_json(step)).encode() + b"\n", JSON)
+        return Answer(json.dumps(step_to_json(with_ways(step, self._host))).encode() + b"\n", JSON)
 
     def _subscribers(self, topic: str) -> int:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""

@@ -10,7 +10,7 @@ from metromq.control.asking import NoAnswer, get_json
 from metromq.control.places import lives, read_place
 from metromq.errors import ConfigError
 from metromq.federation.city import City
-from metromq.federation.explaining import Step, explain_step, is_filter, step_from_json
+from metromq.federation.explaining import Step, StepHop, explain_step, is_filter, step_from_json
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, NAMES
 
@@ -26,6 +26,8 @@ class Leg:
     stage: str
     why: str
     step: Step | None  # None: the broker did not answer
+    via: str = ""  # the broker between the sender and this one
+    waits: str = ""  # why the copy waits at the sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +41,18 @@ class Journey:
 async def journey(topic: str, start: str, live: bool, ask: Ask) -> Journey:
     """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
     legs: list[Leg] = []
-    first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", CLIENT, "the client is connected here", ())
-    waiting = deque([first])
+    waiting = deque([("", StepHop(start, NAMES[CLIENT], "the client is connected here"))])
     seen: set[tuple[str, int]] = set()
     while waiting:
-        broker, sender, stage, why, served = waiting.popleft()
+        sender, hop = waiting.popleft()
+        broker, stage = hop.peer, NAMES.index(hop.stage)
         if (broker, stage) in seen:
             continue
         seen.add((broker, stage))
-        step = await ask(broker, topic, stage, start, served)
-        legs.append(Leg(broker, sender, NAMES[stage], why, step))
-        if step is None or is_filter(topic):
-            continue
-        for hop in step.hops:
-            waiting.append((hop.peer, broker, NAMES.index(hop.stage), hop.why, hop.served))
+        step = await ask(broker, topic, stage, start, hop.served)
+        legs.append(Leg(broker, sender, hop.stage, hop.why, step, hop.via, hop.waits))
+        if step is not None and not is_filter(topic):
+            waiting += [(broker, onward) for onward in step.hops]
     return Journey(topic, start, live, tuple(legs))
 
 
