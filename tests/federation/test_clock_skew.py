@@ -4,7 +4,7 @@ import pytest
 
 from metromq.federation.city import grid_city
 from metromq.federation.clock_skew import ClockSkews, Skew
-from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sim_city import SimCity
 
 SECOND_US = 1_000_000
 

@@ -7,9 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from metromq.broker.door import Answer
-from metromq.federation.status import UP, BrokerStatus
-from metromq.protocol.session.counters import BrokerCounters
+from metromq.broker.http_listener import HttpAnswer
+from metromq.federation import UP, BrokerStatus
+from metromq.protocol.session import BrokerCounters
 
 COUNTERS = {
     "messages_received": "PUBLISH packets from clients",
@@ -82,9 +82,10 @@ class StatusCollector(Collector):
         yield GaugeMetricFamily("metromq_areas", "Areas this broker is responsible for", value=len(self._status.areas))
         yield GaugeMetricFamily("metromq_areas_taken_over", "Areas taken over from another broker", value=areas)
 
-
     def _ways(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily("metromq_link_relayed", "1 while messages go through a third broker", labels=["peer"])
+        family = GaugeMetricFamily(
+            "metromq_link_relayed", "1 while messages go through a third broker", labels=["peer"]
+        )
         for link in self._status.links:
             family.add_metric([link.peer], float(bool(link.via)))
         yield family
@@ -96,7 +97,7 @@ class StatusCollector(Collector):
         yield family
 
 
-def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> Answer:
+def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> HttpAnswer:
     registry = CollectorRegistry()
     registry.register(StatusCollector(status, counters, extra))
-    return Answer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
+    return HttpAnswer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)

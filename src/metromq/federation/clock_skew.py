@@ -1,8 +1,8 @@
 """How far peers' clocks are ahead of ours, from the round trips of hellos, as NTP does it; no I/O.
 
-A hello says what its sender's clock showed, and returns what ours showed in the last hello that the sender got, with how
-long ago that was. Both ways together took the round trip; if they took the same, the middle of it is the same moment on both
-clocks. The sample with the shortest round trip of the last ones counts: it can be wrong by half of that at most.
+A hello says what its sender's clock showed, and returns what ours showed in the last hello that the sender got, with
+how long ago that was. Both ways together took the round trip; if they took the same, its middle is the same moment
+on both clocks. The sample with the shortest round trip of the last ones counts: it is wrong by half of that at most.
 """
 
 from collections import deque

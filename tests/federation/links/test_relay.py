@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import grid_city
 from metromq.federation.links.relay import OPEN, PARCEL, Relayed, RelayTransport, decode_relayed, encode_relayed
-from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sim_city import SimCity
 
 ROUTINGS = ("geographic", "flood-subscriptions", "flood-publications", "central")
 TOPIC = "1/2/0/0/bus"
@@ -154,7 +154,9 @@ TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
 
 
-@given(st.builds(Relayed, st.sampled_from((OPEN, PARCEL)), TEXT, TEXT, NUMBER, NUMBER, st.booleans(), TEXT, st.binary()))
+@given(
+    st.builds(Relayed, st.sampled_from((OPEN, PARCEL)), TEXT, TEXT, NUMBER, NUMBER, st.booleans(), TEXT, st.binary())
+)
 def test_what_is_relayed_survives_the_wire(item: Relayed) -> None:
     assert decode_relayed(encode_relayed(item)) == item
     with pytest.raises(ProtocolViolation):

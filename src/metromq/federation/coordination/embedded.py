@@ -2,8 +2,8 @@
 
 Every broker greets those that watch it at every hello interval and all others more rarely. A greeting carries the
 latest sign of life of every broker, so a broker counts as alive while anybody within reach hears it, directly or not
-(watch.py). Changed facts are passed on to everybody within reach; greetings carry a digest of the book, and a difference makes
-peers exchange their books.
+(watch.py). Changed facts are passed on to everybody within reach; greetings carry a digest of the book, a difference
+makes peers exchange their books.
 
 Takeover: when the owner of a fact is gone, the heir that the succession names claims it with the next epoch. Return: a
 broker that hears that someone else owns what it is at home in claims it back, again with the next epoch. Two sides of a

@@ -1,9 +1,9 @@
 """Who is there: signs of life of every broker, and when their absence means that it is gone; no I/O.
 
-A broker is watched closely by its neighbours: the members of its cluster, and those that stand next to it in the list of
-all brokers. They miss it after a few hello intervals, tell each other at once, and judge together: it is gone when
-another watcher has heard nothing either. Everybody else takes their word. So a lost broker is missed by the whole city as
-soon as by its cluster.
+A broker is watched closely by its neighbours: the members of its cluster, and those that stand next to it in the list
+of all brokers. They miss it after a few hello intervals, tell each other at once, and judge together: it is gone when
+another watcher has heard nothing either. Everybody else takes their word. So a lost broker is missed by the whole city
+as soon as by its cluster.
 
 Under load greetings come late, and a takeover would add load. So whoever is late itself does not judge, a broker whose
 greetings come slowly is given more time, and one that was taken for gone and lived on is given twice the time.

@@ -12,7 +12,7 @@ from typing import Final
 from metromq.errors import BytesDamaged, ProtocolViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
@@ -177,9 +177,7 @@ def _write_hello(out: Packer, frame: Hello) -> None:
 def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, digest, interest, count = (data.number() for _ in range(5))
     if version != VERSION:  # what follows may look different
-        raise ProtocolViolation(
-            f"the peer speaks version {version} of the link, this broker {VERSION}: do all brokers run the same release?"
-        )
+        raise ProtocolViolation(f"the peer speaks version {version} of the link, this broker {VERSION}")
     beats = tuple(
         Beat(data.short_text(), data.number(), data.number(), data.number(), data.number(), bool(data.number()))
         for _ in range(count)

@@ -1,9 +1,10 @@
 """A way around: two brokers that cannot reach each other speak through a third that reaches both; no I/O.
 
-Wraps a transport. While the direct way to a living peer is closed, parcels travel inside parcels of another peer's way, and
-the peer answers by the same one. A broker in the middle passes on only what it can hand to the receiver itself, so nothing
-can run in a circle. For links it is a way like any other: parcels come in order or the way is lost, what must be stored
-is acknowledged by the far end, and what was not is sent again over the next way, so messages come once and in order.
+Wraps a transport. While the direct way to a living peer is closed, parcels travel inside parcels of another peer's way,
+and the peer answers by the same one. A broker in the middle passes on only what it can hand to the receiver itself, so
+nothing can run in a circle. For links it is a way like any other: parcels come in order or it is lost, what must be
+stored is acknowledged by the far end, and what was not is sent again over the next way, so messages come once and in
+order.
 """
 
 from collections import deque
@@ -13,8 +14,8 @@ from typing import Final, Protocol, final
 
 from metromq.errors import BytesDamaged, PeerViolation, ProtocolViolation
 from metromq.federation.links.transport import Transport, TransportEvents
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session.commits import Waiter
+from metromq.protocol import Packer, Unpacker
+from metromq.protocol.session import Waiter
 
 RELAY_TOPIC: Final = "$metromq/relay"
 AFTER_S: Final = 2.0  # so long the direct way may be closed before another is looked for
@@ -142,7 +143,9 @@ class _Answer(Waiter):
 class RelayTransport(Transport):
     """`first_way` must be greater at every start, so that ways of an earlier life are known as old."""
 
-    def __init__(self, name: str, inner: Transport, host: RelayHost, clock: Callable[[], float], first_way: int) -> None:
+    def __init__(
+        self, name: str, inner: Transport, host: RelayHost, clock: Callable[[], float], first_way: int
+    ) -> None:
         self.journal_id = inner.journal_id
         self._name = name
         self._inner = inner
