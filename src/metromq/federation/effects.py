@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from metromq.federation.coordination.facts import Fact
-from metromq.federation.links.frames import Frame
+from metromq.federation.links.frames import Frame, WillTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,21 @@ class SessionTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class FireWill:
+    """The client's broker is lost, and the client with it: publish its will in its broker's place."""
+
+    will: WillTold
+
+
+@dataclass(frozen=True, slots=True)
+class WillFired:
+    """Another broker has fired the will that a client of ours left with the CONNECT of `time_us`."""
+
+    client: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClockSkewed:
     """The peer's clock is so far ahead of ours: further than the city allows (`apart`), or no longer; for operators."""
 
@@ -144,4 +159,6 @@ Effect = (
     | SessionRefused
     | SessionTaken
     | ClockSkewed
+    | FireWill
+    | WillFired
 )

@@ -57,11 +57,16 @@ from metromq.federation.links.frames import (
     InterestRequest,
     RetainedNone,
     RetainedRequest,
+    WillDropped,
+    WillsAnew,
+    WillsFired,
+    WillTold,
     decode_frame,
 )
 from metromq.federation.routing import ROUTINGS, Audience, Router
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
+from metromq.federation.wills import Wills
 
 CACHED_ROUTES: Final = 8192
 
@@ -106,6 +111,7 @@ class Node:
         self._silence_us = 0  # before the frame that is being handled
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
+        self.wills = Wills(name, self.directory, self.up, city.names)
         self.counters = NodeCounters()
         self._takeover = Takeover(name, self.table)
         self._neighbours = self.neighbours
@@ -123,11 +129,15 @@ class Node:
             ClientAnswer: lambda peer, frame, now_us: self.directory.answered(frame),
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),
             ClientReleased: self._released,
+            WillTold: lambda peer, frame, now_us: self.wills.told(frame, now_us),
+            WillDropped: lambda peer, frame, now_us: self.wills.taken_back(peer, frame),
+            WillsAnew: lambda peer, frame, now_us: self.wills.anew(peer),
+            WillsFired: lambda peer, frame, now_us: self.wills.fired(peer, frame),
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
             MemberLeft: self._member_left,
-            AliveChanged: lambda event, now_us: self.directory.living(event.alive),
+            AliveChanged: self._alive_changed,
             FactsChanged: self._facts_changed,
             Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event, now_us))],
             Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
@@ -143,7 +153,8 @@ class Node:
 
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval."""
-        return self.coordinated(self.coordinator.tick(now_us, clients), now_us)
+        effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
+        return effects + self._counted(self.wills.tick(now_us))
 
     def coordinated(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         """The coordinator has found out something: from its own shim, if it has one, these come at any time."""
@@ -166,6 +177,7 @@ class Node:
         effects = self._announce(peer, now_us)
         effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
+        effects += self.wills.met(peer, now_us)
         return self._counted(effects)
 
     def peer_down(self, peer: str, now_us: int) -> list[Effect]:
@@ -205,12 +217,14 @@ class Node:
             self._routes.clear()
         elif isinstance(frame, Interest) and peer in self.peers:
             self._apply_interest(peer, frame)
+        elif isinstance(frame, WillsFired):
+            self.wills.restore(peer, frame)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
         kept = [Keep("", Facts(self.coordinator.book.facts()))]
         kept += [Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())) for peer in self.peers]
-        return kept
+        return kept + self.wills.snapshot()
 
     # What the host asks.
 
@@ -298,6 +312,10 @@ class Node:
         (self._apart.add if is_apart else self._apart.discard)(peer)
         return [ClockSkewed(peer, skew.ahead_us, is_apart)]
 
+    def _alive_changed(self, event: AliveChanged, now_us: int) -> list[Effect]:
+        effects = self.directory.living(event.alive)
+        return effects + self.wills.living(event.alive, now_us)
+
     def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
         if event.name == self.name or event.name in self.peers:
             return []
@@ -315,6 +333,7 @@ class Node:
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
         self.directory.member_left(event.name)
+        self.wills.member_left(event.name)
         self._routes.clear()
         return [RoutesChanged(("#",)), *self._neighbours_changed()]
 

@@ -14,6 +14,7 @@ from metromq.federation.effects import (
     ClockSkewed,
     Effect,
     FactsLearnt,
+    FireWill,
     HandOver,
     Keep,
     NeighboursChanged,
@@ -26,9 +27,11 @@ from metromq.federation.effects import (
     SessionFound,
     SessionRefused,
     SessionTaken,
+    WillFired,
 )
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.last_wills import LastWills
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Reporting as Reporting
@@ -43,6 +46,7 @@ from metromq.federation.node import Node
 from metromq.protocol import Packer, Unpacker, reasons
 from metromq.protocol.session import (
     KIND_LINK,
+    KIND_WILL,
     Federation,
     Hub,
     LinkCopy,
@@ -85,6 +89,7 @@ class Host(Federation):
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
+        self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
@@ -100,6 +105,8 @@ class Host(Federation):
             SessionRefused: self.roaming.refused,
             SessionTaken: self.roaming.taken,
             ClockSkewed: self._clock_skewed,
+            FireWill: self._wills.fire,
+            WillFired: self._wills.fired,
         }
 
     def _now_us(self) -> int:
@@ -126,6 +133,7 @@ class Host(Federation):
                     session.clean_us,
                 )
         self.run(self.node.directory.living(self.city.names))
+        self._wills.start()
         self.tick()
 
     def stop(self) -> None:
@@ -242,6 +250,14 @@ class Host(Federation):
 
     def connected(self, session: Session, resumed: bool) -> None:
         self.roaming.entered(session)
+        self._wills.changed(session)
+
+    def will_changed(self, session: Session) -> None:
+        self._wills.changed(session)
+
+    def publishes_will(self, session: Session, message: Message) -> bool:
+        self._wills.publish(session, message)
+        return True
 
     def stamp_us(self, wall_us: int) -> int:
         return self.node.clock.stamp_us()
@@ -308,7 +324,7 @@ class Host(Federation):
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int) -> None:
-        if message.kind == KIND_LINK and message.origin_offset >= 0:
+        if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
 
     def snapshot(self) -> bytes:
