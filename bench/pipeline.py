@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -135,6 +134,7 @@ def landed(count: int) -> pa.Table:
     topics = [f"{n % 4}/{n // 4 % 4}/{n // 16 % 4}/sensor{n % 5000}/temperature" for n in range(count)]
     payloads = [b'{"value": %d.%d, "unit": "C", "id": %d}' % (n % 40, n % 10, n) for n in range(count)]
     constant = {"kind": "publish", "qos": 1, "retain": False, "origin": "", "origin_offset": -1, "properties": b""}
+    constant["journal"] = ""
     columns = {
         "broker": pa.repeat(pa.scalar("b"), count),
         "offset": numbers,
@@ -142,7 +142,7 @@ def landed(count: int) -> pa.Table:
         "topic": topics,
         "payload": payloads,
         "publisher": [f"client{n % 1000}" for n in range(count)],
-        "expires_at": pa.nulls(count, LANDED_MESSAGES.field("expires_at").type),
+        **{name: pa.nulls(count, LANDED_MESSAGES.field(name).type) for name in ("expires_at", "arrived")},
         **{name: pa.repeat(pa.scalar(value), count) for name, value in constant.items()},
     }
     return pa.table({name: columns[name] for name in LANDED_MESSAGES.names}).cast(LANDED_MESSAGES)
@@ -199,7 +199,7 @@ def delay(options: argparse.Namespace) -> list[Line]:
             fresh = [file for file in Lake(lake.root).files("messages") if file.path not in seen]
             seen.update(file.path for file in fresh)
             for file in fresh:
-                times = pq.read_table(lake.path("messages") / file.path, columns=["time"])["time"].cast(pa.int64())
+                times = lake.arrow("messages", [file], ("time",))["time"].cast(pa.int64())
                 delays.extend((moment / 1e6, now - moment / 1e6) for moment in times.to_pylist())
 
         journal = Journal.open(folder / "journal")
