@@ -396,7 +396,7 @@ def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: i
 
 def test_offsets_carry_their_files(landing: Landing) -> None:
     files = [land(landing, "b1", number * 5, 5) for number in range(3)]
-    reader = LandingReader(landing.root, max_rows=10, max_files=99)
+    reader = LandingReader(landing, max_rows=10, max_files=99)
     start = reader.initialOffset()
     assert list(reader.partitions(start, start)) == []
     end = reader.latestOffset(start, None)

@@ -93,7 +93,8 @@ class Ingest:
     def take(self, names: DataFrame, batch: int) -> None:
         """For `foreachBatch`: one Delta transaction per table and batch, then the landed files go."""
         files = [file for row in names.collect() if (file := parse_path(row["path"])) is not None]
-        self._report(self.take_files(files))
+        if files:  # the first batch of a new checkpoint may be empty
+            self._report(self.take_files(files))
 
     def take_files(self, files: Sequence[LandedFile]) -> Taken:
         present, rejected = self._inspect(files)

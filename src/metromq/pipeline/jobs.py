@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from metromq.errors import LakeConflict, MetroError
-from metromq.pipeline import landing_source, lease
+from metromq.pipeline import lease
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from metromq.pipeline.landing_source import NAME, landing_source
 from metromq.pipeline.maintain import compact, remove_orphans
 from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.refresh import refresh
@@ -122,14 +123,8 @@ class _Gate:
 
 
 def _start(spark: SparkSession, area: Landing, options: RunOptions, gate: _Gate, checkpoint: str) -> StreamingQuery:
-    spark.dataSource.register(landing_source.LandingSource)
-    stream = (
-        spark.readStream.format(landing_source.NAME)
-        .option("path", area.root)
-        .option("maxRows", str(options.max_rows))
-        .option("maxFiles", str(options.max_files))
-        .load()
-    )
+    spark.dataSource.register(landing_source(area, options.max_rows, options.max_files))
+    stream = spark.readStream.format(NAME).load()
     writer = stream.writeStream.foreachBatch(gate.take).option("checkpointLocation", checkpoint)
     if options.once:
         return writer.trigger(availableNow=True).start()
