@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.object_store import BUCKET, object_store
 from pyspark.sql import SparkSession
 
 from metromq.pipeline import spark as spark_start
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-from tests.pipeline.object_store import BUCKET, object_store
 
 # Compiling queries pays for millions of rows, not for tens; the tests of the command, kills and cluster do compile.
 QUICK = {
@@ -44,8 +44,8 @@ def landing(lake: Lake) -> Landing:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a program that uses the store."""
-    with object_store(tmp_path_factory.mktemp("s3")) as environment:
-        yield environment
+    with object_store(tmp_path_factory.mktemp("s3")) as server:
+        yield server.environment
 
 
 @pytest.fixture
