@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
-from metromq.control.places import hold_port
+from metromq.control.data_directory import hold_port
 
 BUCKET = "metromq"
 START_S = 120.0

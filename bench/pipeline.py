@@ -29,7 +29,7 @@ from bench.scenarios import windowed
 from metromq.journal import Journal
 from metromq.pipeline import spark as spark_start
 from metromq.pipeline.ingest import Taken
-from metromq.pipeline.jobs import RunOptions, run
+from metromq.pipeline.jobs import IngestOptions, run
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.recorder import Recorder
@@ -174,7 +174,7 @@ class Loading:
         """Rows per second, and processor seconds per row."""
         fill_landing(self._landing, self._template, self._files, files)
         usage = Usage()
-        run(self._session, self._lake, RunOptions(once=True, refresh_seconds=0), lambda taken: None)
+        run(self._session, self._lake, IngestOptions(once=True, refresh_seconds=0), lambda taken: None)
         wall, processor = usage.stop()
         self._files += files
         held = sum(file.rows for file in self._lake.files("messages"))
@@ -247,7 +247,7 @@ def delay(options: argparse.Namespace) -> list[Line]:
 
         journal = Journal.open(folder / "journal")
         recording = threading.Thread(target=recorder.run, args=(stop, 1.0))
-        job = RunOptions(refresh_seconds=0)
+        job = IngestOptions(refresh_seconds=0)
         job_thread = threading.Thread(target=run, args=(session, lake, job, report, stop))
         recording.start()
         job_thread.start()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from metromq.errors import LakeConflict, MetroError
 from metromq.pipeline.ingest import Ingest, Taken
-from metromq.pipeline.jobs import RunOptions, run
+from metromq.pipeline.jobs import IngestOptions, run
 from metromq.pipeline.journals import noted_journals
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
@@ -27,7 +27,7 @@ from tests.pipeline.data import DAY_US, T0_US, journal_of, land, land_messages, 
 from tests.pipeline.processes import until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.parametrize("lake", ["s3"], indirect=True)]
-ONCE = RunOptions(once=True, refresh_seconds=0)
+ONCE = IngestOptions(once=True, refresh_seconds=0)
 
 
 def offsets(lake: Lake, broker: str) -> list[int]:
@@ -45,7 +45,7 @@ def test_the_life_of_a_lake(spark: SparkSession, lake: Lake, landing: Landing, t
     landing.store.put(cut.path, landing.store.read(cut.path)[:-50])
     land_window(landing, window("b2", T0_US, [TelemetryRow("topic", "0/a", publications=5)]))
     taken: list[Taken] = []
-    run(spark, lake, RunOptions(once=True), taken.append)
+    run(spark, lake, IngestOptions(once=True), taken.append)
     assert (sum(item.messages for item in taken), sum(item.telemetry_files for item in taken)) == (63, 1)
     assert [item.path for item in landing.rejected()] == [cut.path]
     assert landing.files() == []
@@ -112,7 +112,7 @@ def test_a_deleted_checkpoint_loses_nothing(
 
     def follow() -> None:
         try:
-            run(spark, lake, RunOptions(trigger_seconds=0.1, refresh_seconds=0), lambda taken: None, stop)
+            run(spark, lake, IngestOptions(trigger_seconds=0.1, refresh_seconds=0), lambda taken: None, stop)
         except MetroError as error:
             failures.append(error)
 

@@ -22,13 +22,13 @@ from metromq.pipeline.landing import Landing
 from metromq.pipeline.landing_source import NAME, landing_source
 from metromq.pipeline.maintain import compact, remove_orphans
 from metromq.pipeline.patience import Say, patiently
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 
 IDLE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class IngestOptions:
     """How `run` behaves; rows and files bound a micro-batch and with it the memory."""
 
     once: bool = False
@@ -43,7 +43,7 @@ class RunOptions:
 def run(
     spark: SparkSession,
     lake: Lake,
-    options: RunOptions,
+    options: IngestOptions,
     report: Callable[[Taken], None],
     stop: Event | None = None,
     say: Say = lambda text: None,
@@ -80,7 +80,9 @@ def run(
             patiently(lambda: refresh(spark, Lake(lake.root)), say)
 
 
-def _follow(spark: SparkSession, area: Landing, options: RunOptions, gate: "_Gate", ends: Callable[[], bool]) -> None:
+def _follow(
+    spark: SparkSession, area: Landing, options: IngestOptions, gate: "_Gate", ends: Callable[[], bool]
+) -> None:
     """Spark's checkpoint ends with the query: what is in the tables they know themselves, and what waits is there."""
     with tempfile.TemporaryDirectory(prefix="metromq-checkpoint-", ignore_cleanup_errors=True) as checkpoint:
         query = _start(spark, area, options, gate, checkpoint)
@@ -122,7 +124,7 @@ class _Gate:
             self._closed = True
 
 
-def _start(spark: SparkSession, area: Landing, options: RunOptions, gate: _Gate, checkpoint: str) -> StreamingQuery:
+def _start(spark: SparkSession, area: Landing, options: IngestOptions, gate: _Gate, checkpoint: str) -> StreamingQuery:
     spark.dataSource.register(landing_source(area, options.max_rows, options.max_files))
     stream = spark.readStream.format(NAME).load()
     writer = stream.writeStream.foreachBatch(gate.take).option("checkpointLocation", checkpoint)
@@ -134,7 +136,7 @@ def _start(spark: SparkSession, area: Landing, options: RunOptions, gate: _Gate,
 class _Keeper(Thread):
     """Statistics and small files beside the stream, so that they delay no message; it has its own view of the lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions, say: Say) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, options: IngestOptions, say: Say) -> None:
         super().__init__(name="metromq-keeper", daemon=True)
         self._say = say
         self._spark = spark
