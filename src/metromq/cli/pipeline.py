@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from metromq.cli.contents import count_of, say_content
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +91,8 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
         recorder = Recorder(broker, data / "journal", area, spool=data, start=start)
         try:
             recorder.run(stop, every, parent, partial(click.echo, err=True))
+        except OSError as error:
+            raise MetroError(f"cannot record into {lake}: {error}; the journal keeps what waits") from error
         finally:
             recorder.close()
 
