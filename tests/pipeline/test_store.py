@@ -200,7 +200,7 @@ def plain(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=lambda row: int(row[0]))
 
 
-@pytest.mark.parametrize("open_files", [1, 64])
+@pytest.mark.parametrize("open_files", [1, 16])
 def test_a_task_writes_what_others_read(store: Store, monkeypatch: pytest.MonkeyPatch, open_files: int) -> None:
     """Each partition its files, with statistics that are true; many row groups, and more files than may be open."""
     from metromq.pipeline import table_files

@@ -170,7 +170,7 @@ class Store:
 
     def check(self) -> Self:
         """Itself, if it can be reached; else the error says what is missing."""
-        bucket = self._base.split("/", 1)[0]
+        bucket = self._base.split("/", 1)[0] or "/"
         try:
             info = self._system.get_file_info(bucket)
         except OSError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 TASK_ROWS: Final = 1_000_000  # larger files are read by several tasks
 BUFFER_BYTES: Final = 64 << 20  # a task's rows in memory before they go to the files
-OPEN_FILES: Final = 64  # of one task at a time
+OPEN_FILES: Final = 16  # of one task at a time; each keeps 10 MB on their way to an object store
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _WRITTEN: Final = "path string, size bigint, partition string, stats string"
 
