@@ -93,7 +93,7 @@ class Contract:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
-        repeated = {message.payload for message in self._seen.published if message.qos == 1}  # by their publishers
+        repeated = {message.payload for message in self._seen.published if message.qos == 1 or message.again}
         for client, by_payload in self._got.items():
             for payload, deliveries in by_payload.items():
                 if payload in repeated:
