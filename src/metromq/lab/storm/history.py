@@ -51,7 +51,7 @@ class Step:
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.at:8.3f}  {self.verb} {' '.join(self.words)}"
+        return f"{self.at:8.3f}  {' '.join((self.verb, *self.words))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Chaos on live brokers: kills, freezes and cut links under steady traffic, and a judge who counts afterwards."""
+"""Steady traffic on nine live brokers under kills, freezes and cuts: many messages, each of them counted."""
 
 import asyncio
 import random
