@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from metromq.city_file import city_text
-from metromq.control.asking import NoAnswer, get, get_json
-from metromq.control.places import LOG_FILE, read_place
-from metromq.federation.city import City, split_address
-from metromq.federation.status import BrokerStatus, broker_from_json
+from metromq.control.city_status import NoAnswer, get, get_json
+from metromq.control.data_directory import LOG_FILE, read_place
+from metromq.federation import BrokerStatus, City, broker_from_json, split_address
 from metromq.lab.storm.stage import revised
 from tests.chaos.relay import Relay, Way
 
@@ -183,9 +182,11 @@ class Brokers:
         async def end() -> None:
             for relay in (*self.relays.values(), *self.doors.values()):
                 await relay.close()
+            if self._clock is not None:
+                self._clock.cancel()
+            for way in self.ways.values():
+                way.mend()
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
         self.run(end())

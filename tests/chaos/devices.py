@@ -12,7 +12,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from metromq.lab.storm.seen import Wish
-from metromq.protocol.wire.packets import MQTT5
+from metromq.protocol.wire import MQTT5
 
 KEPT_S = 3600
 INFLIGHT = 100
@@ -98,7 +98,7 @@ class Device:
         self.is_open = False
 
     def subscribe(self, topic_filter: str, qos: int) -> int:
-        _, mid = self._paho().subscribe(topic_filter, qos)
+        mid: int | None = self._paho().subscribe(topic_filter, qos)[1]
         assert mid is not None
         return mid
 

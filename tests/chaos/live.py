@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from metromq.federation.city import grid_city
+from metromq.federation import grid_city
 from metromq.lab.storm.history import TOPICS, History
 from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage
-from metromq.protocol.wire.packets import MQTT5
+from metromq.protocol.wire import MQTT5
 from tests.chaos.brokers import DEADLINE_S, Brokers, StandsStill
 from tests.chaos.devices import Device, Event
 

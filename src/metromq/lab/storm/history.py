@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metromq.errors import UsageError
-from metromq.protocol.wire.packets import MQTT5, MQTT311
+from metromq.protocol.wire import MQTT5, MQTT311
 
 ROUTINGS: Final = ("geographic", "flood-subscriptions", "flood-publications", "central")
 TOPICS: Final = ("0/0/0/0/a", "1/2/0/0/b", "3/3/1/1/c", "plain/d")

@@ -3,15 +3,15 @@
 import traceback
 from typing import Final
 
-from metromq.client.messages import Will
+from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation.city import grid_city
-from metromq.lab.sim.city import SimCity
-from metromq.lab.sim.client import Delivery, SimClient
+from metromq.federation import grid_city
+from metromq.lab.sim.sim_city import SimCity
+from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
 from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
-from metromq.protocol.wire.packets import Properties
+from metromq.protocol.wire import Properties
 
 PROBE: Final = "probe-"
 LAST_S: Final = 40.0  # longer than any will waits
@@ -19,7 +19,7 @@ QUIET_S: Final = 300.0
 
 
 class SimulatedStorm(Stage):
-    """`play` it once."""
+    """`play` it once. It has many methods because it does what a stage must be able to do."""
 
     def __init__(self, history: History) -> None:
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
@@ -160,7 +160,7 @@ class SimulatedStorm(Stage):
     def ended(self, client: SimClient, problem: str) -> None:
         self.saw_end(client.name, self.now)
 
-    def delivered(self, client: SimClient, delivery: Delivery) -> None:
+    def delivered(self, client: SimClient, delivery: SimDelivery) -> None:
         seen = Delivered(client.name, self.now, delivery.topic, delivery.payload, delivery.qos, delivery.retain)
         self.saw_message(seen)
 

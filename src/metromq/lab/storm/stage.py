@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from metromq.errors import MetroError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.lab.storm.history import History, Step
-from metromq.lab.storm.seen import Connection, Delivered, Published, Seen, Subscribed, Wish
+from metromq.lab.storm.seen import Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 
 BREAKS: Final = frozenset(("kill", "power", "tear", "revise", "pause", "cut", "hold", "slow", "split"))
 MENDS: Final = frozenset(("heal", "start", "resume", "revise"))
@@ -30,7 +30,7 @@ def revised(city: City, version: str) -> City:
 
 
 class Stage(ABC):
-    """`seen` is what came of it."""
+    """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
 
     links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
 
@@ -38,7 +38,7 @@ class Stage(ABC):
         self.history = history
         self.seen = Seen()
         self.names = names
-        self._connections: dict[str, Connection] = {}  # the last of each client
+        self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
         self._verbs: Mapping[str, Callable[..., None]] = {
@@ -101,12 +101,12 @@ class Stage(ABC):
         broker, will = self._name(place), self.wish(Wish(topic, payload, float(delay_s))) if topic else None
         self._leave(name, how)
         before = self._connections.get(name)
-        connection = self._connections[name] = Connection(name, broker, keeps == "keeps", will, self.now)
+        connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
         connection.apart = before is not None and self._is_apart(before, broker)
         self.seen.connections.append(connection)
         self.dial(name, broker, connection.keeps, will)
 
-    def _is_apart(self, before: Connection, broker: str) -> bool:
+    def _is_apart(self, before: SeenConnection, broker: str) -> bool:
         if before.broker == broker:
             return before.apart  # it may have gone on with what was there
         is_mended = self.now - self._mended_at < self.links_s
