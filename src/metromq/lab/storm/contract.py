@@ -128,7 +128,7 @@ class Contract:
             most = 1 + sum(1 for name in others if clients & {member.client for member in groups[name]})
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
-            restarted = any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
+            restarted = message.again or any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
             if len(exact) > most and not restarted:
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
