@@ -15,12 +15,14 @@ from metromq.city_file import city_text
 from metromq.control.city_status import NoAnswer, get, get_json
 from metromq.control.data_directory import LOG_FILE, read_place
 from metromq.federation import BrokerStatus, City, broker_from_json, split_address
+from metromq.journal.codec import HEAD_BYTES, HEADER_BYTES
 from metromq.lab.storm.stage import revised
 from tests.chaos.relay import Relay, Way
 
 T = TypeVar("T")
 DEADLINE_S = 120.0  # far beyond what any machine needs; only a hang reaches it
 TICK_S = 0.1
+STALL_S = 0.5  # who takes longer to answer may miss hellos, as if it had been frozen
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
@@ -124,9 +126,10 @@ class BrokerProcess:
         self.kill()
         segments = sorted((self.directory / "journal").glob("*.seg"))
         if segments:
-            data = segments[-1].read_bytes()
+            records = segments[-1].read_bytes()[HEADER_BYTES:]
+            size = HEAD_BYTES + int.from_bytes(records[:4], "little")  # of the first one
             with open(segments[-1], "ab") as journal:
-                journal.write(data[32:49])  # the first record's head and a little of its body
+                journal.write(records[: size // 2])
 
     async def status(self) -> BrokerStatus:
         return broker_from_json(await get_json(self.http, "/status"))
@@ -148,6 +151,7 @@ class Brokers:
         self._now = 0.0
         self._since = time.monotonic()
         self.problem = ""
+        self.stalls: list[tuple[float, float]] = []  # from when to when the machine was too slow
         self.ways = {(one, other): Way() for one in city.names for other in city.names if one != other}
         self.relays = {(one, other): Relay(way, self.ways[other, one]) for (one, other), way in self.ways.items()}
         self.doors: dict[str, Relay] = {}
@@ -220,26 +224,34 @@ class Brokers:
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            is_slow = time.monotonic() - self._since > STALL_S
             try:
-                await asyncio.gather(*(self._pulse(broker) for broker in self.by_name.values()))
+                slow = await asyncio.gather(*(self._pulse(broker) for broker in self.by_name.values()))
             except StandsStill as error:
                 self.problem = str(error)
                 return
+            if is_slow or any(slow):
+                self.stalls.append((self._now, self._now + TICK_S))
             self._now += TICK_S
             self._since = time.monotonic()
 
-    async def _pulse(self, broker: BrokerProcess) -> None:
-        end = time.monotonic() + DEADLINE_S
+    async def _pulse(self, broker: BrokerProcess) -> bool:
+        """Waits for an answer, if there should be one; whether that took long."""
+        begun = time.monotonic()
+        while broker.is_awake and not broker.http:
+            await asyncio.sleep(TICK_S)  # it starts
+        is_slow = False
         while broker.is_awake:
             try:
-                if broker.http:
-                    await get(broker.http, "/healthz")
-                    return
+                await get(broker.http, "/healthz", timeout_s=STALL_S)
+                return is_slow
             except NoAnswer:
+                is_slow = True
                 broker.check_life()
             await asyncio.sleep(TICK_S)
-            if time.monotonic() > end:
+            if time.monotonic() - begun > DEADLINE_S:
                 raise StandsStill(f"{broker.name} does not answer")
+        return False
 
     # Rest.
 

@@ -55,6 +55,7 @@ class LiveStorm(Stage):
             for device in self._devices.values():
                 device.hang_up(False)
             self.brokers.close()
+        self.seen.faults += [(start, "0 pause machine") for start, _ in self.brokers.stalls]
         return self.seen
 
     # Time.
