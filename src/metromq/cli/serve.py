@@ -124,7 +124,8 @@ def with_options(
         door = parse_listener(metrics)
         changes["metrics"] = dataclasses.replace(config.metrics, host=door.host, port=door.port)
     if record is not None:
-        changes["recorder"] = dataclasses.replace(config.recorder, lake=str(Path(record).absolute()))
+        lake = record if "://" in record else str(Path(record).absolute())
+        changes["recorder"] = dataclasses.replace(config.recorder, lake=lake)
     config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
     validate(config)
     return config

@@ -12,7 +12,7 @@ from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_recovery import Snapshot, recover
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.newcomers import Newcomer, Newcomers
 from metromq.protocol.session.output import Flusher, LinkOutput, Output
@@ -26,6 +26,7 @@ __all__ = [
     "FOREIGN",
     "KIND_LINK",
     "KIND_REPLAY",
+    "KIND_WILL",
     "LINK_PREFIX",
     "SENT",
     "Access",
