@@ -55,7 +55,7 @@ def _forget() -> Any:
 def take(spark: SparkSession, lake: Lake, first: int, messages: Sequence[Message]) -> None:
     landing = Landing(lake.landing)
     file = land_messages(landing, "b1", first, messages)
-    Ingest(spark, lake, landing, lambda taken: None).take_files([file], "test", first)
+    Ingest(spark, lake, landing, lambda taken: None).take_files([file])
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -41,7 +41,7 @@ def full(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     files.append(
         land_window(landing, window("b2", T0_US, [TelemetryRow("topic", "a/b", publications=9, subscribers=2)]))
     )
-    Ingest(spark, lake, landing, lambda taken: None).take_files(files, "test", 0)
+    Ingest(spark, lake, landing, lambda taken: None).take_files(files)
     refresh(spark, lake)
     return lake
 

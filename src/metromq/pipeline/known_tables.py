@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyarrow import fs
 
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.schemas import BUILT_IN, TableSpec, declare
@@ -10,13 +9,13 @@ from metromq.pipeline.schemas import BUILT_IN, TableSpec, declare
 
 def declare_own(lake: Lake) -> list[str]:
     """Makes known the tables that are not built in."""
-    files, base = fs.FileSystem.from_uri(str(lake.root))
-    entries = files.get_file_info(fs.FileSelector(base, allow_not_found=True))
-    names = [entry.base_name for entry in entries if entry.type == fs.FileType.Directory]
+    names = lake.store.folders()
     own = [name for name in sorted(names) if name not in BUILT_IN and name != "landing" and name[:1].isalpha()]
     found = [name for name in own if lake.exists(name)]
+    options = lake.store.delta_options
     for name in found:
-        declare(own_spec(name, pa.schema(DeltaTable(str(lake.path(name))).schema().to_arrow())))
+        table = DeltaTable(lake.path(name), storage_options=options)
+        declare(own_spec(name, pa.schema(table.schema().to_arrow())))
     return found
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 from metromq.errors import UsageError
 from metromq.pipeline import plain_sql
@@ -96,7 +95,7 @@ def dataset(lake: Lake, name: str) -> Any:
         [file.path for file in files],
         schema=spec.schema,
         format=ds.ParquetFileFormat(),
-        filesystem=fs.SubTreeFileSystem(str(lake.path(name)), fs.LocalFileSystem()),
+        filesystem=lake.store.inside(name).tree,
         partitions=[_partition(file) for file in files],
     )
 
