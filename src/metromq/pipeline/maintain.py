@@ -289,7 +289,7 @@ def tables(lake: Lake) -> list[TableInfo]:
 def lake_or_usage_error(root: str | Path) -> Lake:
     """A lake that must be there already."""
     lake = Lake(root)
-    if not lake.store.check().folders():
+    if not lake.store.check().exists():
         raise UsageError(f"there is no lake at {root}; `metromq pipeline run --lake {root}` creates one")
     declare_own(lake)
     return lake

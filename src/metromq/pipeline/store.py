@@ -173,6 +173,10 @@ class Store:
     def sync(self, folder: str, paths: Sequence[str]) -> None:
         """Make files and their names durable that another program put into a folder: here they are already."""
 
+    def exists(self) -> bool:
+        """Whether anything was ever put there."""
+        return bool(self._system.get_file_info(self._base).type != fs.FileType.NotFound)
+
     def check(self) -> Self:
         """Itself, if it can be reached; else the error says what is missing."""
         bucket = self._base.split("/", 1)[0] or "/"
