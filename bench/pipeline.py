@@ -1,8 +1,10 @@
-"""The pipeline: rows per second into `messages`, delay from publish to row, what-if by size, what recording costs."""
+"""The pipeline: rows per second into `messages`, delay from publish to row, what-if and refresh by size, recording."""
 
 import argparse
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
 from bench.machine import raise_file_limit
+from bench.object_store import BUCKET, object_store
 from bench.peers import Peer, find_peers, running
 from bench.scenarios import windowed
 from metromq.journal import Journal
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 FILE_ROWS = 100_000
 BROKERS = 4
+WARM_FILES = 40
+ROUNDS = 3
 DAY = date(2026, 1, 1)
 
 
@@ -135,6 +139,7 @@ def landed(count: int) -> pa.Table:
     topics = [f"{n % 4}/{n // 4 % 4}/{n // 16 % 4}/sensor{n % 5000}/temperature" for n in range(count)]
     payloads = [b'{"value": %d.%d, "unit": "C", "id": %d}' % (n % 40, n % 10, n) for n in range(count)]
     constant = {"kind": "publish", "qos": 1, "retain": False, "origin": "", "origin_offset": -1, "properties": b""}
+    constant["journal"] = ""
     columns = {
         "broker": pa.repeat(pa.scalar("b"), count),
         "offset": numbers,
@@ -142,7 +147,7 @@ def landed(count: int) -> pa.Table:
         "topic": topics,
         "payload": payloads,
         "publisher": [f"client{n % 1000}" for n in range(count)],
-        "expires_at": pa.nulls(count, LANDED_MESSAGES.field("expires_at").type),
+        **{name: pa.nulls(count, LANDED_MESSAGES.field(name).type) for name in ("expires_at", "arrived")},
         **{name: pa.repeat(pa.scalar(value), count) for name, value in constant.items()},
     }
     return pa.table({name: columns[name] for name in LANDED_MESSAGES.names}).cast(LANDED_MESSAGES)
@@ -156,29 +161,68 @@ def fill_landing(landing: Landing, template: pa.Table, first_file: int, files: i
         landing.put(LandedFile(MESSAGES, broker, start, start + FILE_ROWS - 1), table.set_column(1, "offset", offsets))
 
 
+class Loading:
+    """Files that wait in the landing area of a new lake, taken in by the streaming job."""
+
+    def __init__(self, session: "SparkSession", root: str | Path, template: pa.Table) -> None:
+        self._session = session
+        self._lake = Lake(root)
+        self._landing = Landing(self._lake.landing)
+        self._template = template
+        self._files = 0
+
+    def take(self, files: int) -> tuple[float, float, Usage]:
+        """Rows per second, and processor seconds per row."""
+        fill_landing(self._landing, self._template, self._files, files)
+        usage = Usage()
+        run(self._session, self._lake, IngestOptions(once=True, refresh_seconds=0), lambda taken: None)
+        wall, processor = usage.stop()
+        self._files += files
+        held = sum(file.rows for file in self._lake.files("messages"))
+        assert held == self._files * FILE_ROWS, f"{held} rows in the table"
+        return files * FILE_ROWS / wall, processor / (files * FILE_ROWS), usage
+
+
 def ingest(options: argparse.Namespace) -> list[Line]:
     """Files that wait in the landing area, taken in by the streaming job after a warm-up."""
-    template = landed(FILE_ROWS)
     files = max(options.rows // FILE_ROWS, BROKERS)
     with workplace(options.memory) as (session, folder):
-        lake = Lake(folder / "lake")
-        landing = Landing(lake.landing)
-        job = IngestOptions(once=True, refresh_seconds=0)
-        warm = 40
-        fill_landing(landing, template, 0, warm)
-        run(session, lake, job, lambda taken: None)
-        fill_landing(landing, template, warm, files)
-        usage = Usage()
-        run(session, lake, job, lambda taken: None)
-        wall, processor = usage.stop()
-        rows = files * FILE_ROWS
-        held = sum(file.rows for file in lake.files("messages"))
-        assert held == rows + warm * FILE_ROWS, f"{held} rows in the table"
-    per_row = processor / rows * 1e6
+        loading = Loading(session, folder / "lake", landed(FILE_ROWS))
+        loading.take(WARM_FILES)
+        rate, processor, usage = loading.take(files)
+    rows, per_row = files * FILE_ROWS, processor * 1e6
     return [
-        Line("ingest into messages", rows / wall, "rows/s", ">= 150,000", rows / wall >= 150_000, f"{rows:,} rows"),
+        Line("ingest into messages", rate, "rows/s", ">= 150,000", rate >= 150_000, f"{rows:,} rows"),
         Line("  processor time", per_row, "us/row", "", None, f"two free cores would do {2e6 / per_row:,.0f} rows/s"),
         Line("  memory, Python and Java", usage.peak_bytes / 2**20, "MiB", "", None, f"heap {options.memory}"),
+    ]
+
+
+def object_stores(options: argparse.Namespace) -> list[Line]:
+    """The same on a path and on an S3 server of this machine, in turns."""
+    template = landed(FILE_ROWS)
+    files = max(options.rows // FILE_ROWS // ROUNDS, BROKERS)
+    rates: dict[str, list[float]] = {"path": [], "s3": []}
+    processor: dict[str, list[float]] = {"path": [], "s3": []}
+    with workplace(options.memory) as (session, folder), object_store(folder) as server:
+        os.environ.update(server.environment)
+        places = {"path": str(folder / "lake"), "s3": f"s3://{BUCKET}/lake"}
+        loadings = {name: Loading(session, root, template) for name, root in places.items()}
+        for loading in loadings.values():
+            loading.take(WARM_FILES // 2)
+        for round in range(ROUNDS):
+            for name in sorted(loadings, reverse=bool(round % 2)):
+                before = sum(psutil.Process(server.pid).cpu_times()[:2])
+                rate, used, _ = loadings[name].take(files)
+                served = sum(psutil.Process(server.pid).cpu_times()[:2]) - before
+                rates[name].append(rate)
+                processor[name].append(used - served / (files * FILE_ROWS))
+    path, s3 = median(rates["path"]), median(rates["s3"])
+    own = median(processor["path"]) / median(processor["s3"]) * 100
+    note = f"{s3:,.0f} of {path:,.0f} rows/s, the server on the same two cores; medians of {ROUNDS}"
+    return [
+        Line("ingest on S3, of that on a path", s3 / path * 100, "%", ">= 80", s3 / path >= 0.8, note),
+        Line("  by processor time without the server's", own, "%", "", None, "as if the store were elsewhere"),
     ]
 
 
@@ -199,7 +243,7 @@ def delay(options: argparse.Namespace) -> list[Line]:
             fresh = [file for file in Lake(lake.root).files("messages") if file.path not in seen]
             seen.update(file.path for file in fresh)
             for file in fresh:
-                times = pq.read_table(lake.path("messages") / file.path, columns=["time"])["time"].cast(pa.int64())
+                times = lake.arrow("messages", [file], ("time",))["time"].cast(pa.int64())
                 delays.extend((moment / 1e6, now - moment / 1e6) for moment in times.to_pylist())
 
         journal = Journal.open(folder / "journal")
@@ -289,6 +333,76 @@ def _demand(session: "SparkSession", lake: Lake, subscriptions: int) -> None:
     lake.commit("traffic", lake.write_files(rows, "traffic"))
 
 
+def refreshing(options: argparse.Namespace) -> Iterator[Line]:
+    """A day of so many messages, 70,000 a minute to 5,000 topics; then 35,000 more come, and the statistics follow."""
+    from metromq.pipeline.refreshing import refresh
+
+    base: float | None = None
+    with workplace(options.memory) as (session, folder):
+        for size in [0, *(size for size in (1, 10, 100) if size <= options.largest)]:  # the first warms Java up
+            lake = Lake(folder / f"lake{size}")
+            count = size * 1_000_000 or 200_000
+            _day(session, lake, 0, count)
+            whole = Usage()
+            refresh(session, lake)
+            _, all_of_it = whole.stop()
+            _day(session, lake, count, 35_000)
+            usage = Usage()
+            changed = refresh(session, lake)
+            wall, processor = usage.stop()
+            assert "zipf" in changed, changed
+            shutil.rmtree(lake.root)
+            if not size:
+                continue
+            base = base or processor
+            target, met = ("at most 2x", processor <= 2 * base) if size > 1 else ("", None)
+            note = f"{processor:.0f} s of processor, {processor / base:.1f}x that of 1 million; all {all_of_it:.0f} s"
+            yield Line(f"refresh after 35,000 more of {size} million", wall, "s", target, met, note)
+
+
+def _day(session: "SparkSession", lake: Lake, first: int, count: int) -> None:
+    """Rows of `messages` that no recorder has seen: 70,000 a minute from midnight on."""
+    columns = {
+        "offset": "id",
+        "time": f"timestamp_micros(unix_micros(TIMESTAMP'{DAY} 00:00:00') + id * 857)",
+        "kind": "'publish'",
+        "topic": "concat(id % 4, '/', id % 3, '/sensor', id % 5000)",
+        "payload": "cast('{\"value\": 21}' as binary)",
+        "qos": "1",
+        "retain": "false",
+        "publisher": "concat('client', id % 1000)",
+        "journal": "'bench'",
+        "day": f"DATE'{DAY}'",
+        "broker": f"concat('b', id % {BROKERS})",
+    }
+    schema = lake.read(session, "messages", []).schema
+    types = {item.name: item.dataType.simpleString() for item in schema}
+    wanted = [f"cast({columns.get(name, 'null')} as {kind}) {name}" for name, kind in types.items()]
+    rows = session.range(first, first + count).selectExpr(*wanted)
+    lake.commit("messages", lake.write_files(rows, "messages"))
+
+
+def sql(options: argparse.Namespace) -> Iterator[Line]:
+    """A small answer from a million rows, by the command as a user types it, from its start to its end."""
+    with workplace(options.memory) as (session, folder):
+        _day(session, Lake(folder / "lake"), 0, 1_000_000)
+        copy = Path(shutil.copytree(folder / "lake", Path(tempfile.mkdtemp(prefix="metromq-bench-")) / "lake"))
+    question = "SELECT broker, count(*) AS n, max(time) AS newest FROM messages GROUP BY broker ORDER BY broker"
+    try:
+        for title, options_, target in (("DuckDB", [], 3.0), ("Spark", ["--spark"], 12.0)):
+            command = [sys.executable, "-m", "metromq.cli.main", "pipeline", "sql", "--lake", str(copy), question]
+            walls = []
+            for _ in range(3):
+                usage = Usage()
+                subprocess.run([*command, *options_], check=True, capture_output=True)
+                walls.append(usage.stop()[0])
+            best = min(walls)
+            note = f"of three: {', '.join(f'{wall:.1f}' for wall in walls)} s"
+            yield Line(f"sql by {title}, the whole command", best, "s", f"< {target:.0f}", best < target, note)
+    finally:
+        shutil.rmtree(copy.parent)
+
+
 def recording(options: argparse.Namespace) -> list[Line]:
     """QoS 1 through one broker and its journal, with and without a recorder; medians of interleaved rounds."""
     peers, _ = find_peers(True, False)
@@ -323,8 +437,11 @@ def replay(options: argparse.Namespace) -> Iterable[Line]:
 
 SUITES: dict[str, Callable[[argparse.Namespace], Iterable[Line]]] = {
     "ingest": ingest,
+    "s3": object_stores,
     "delay": delay,
     "what-if": what_if,
+    "refresh": refreshing,
+    "sql": sql,
     "recording": recording,
     "replay": replay,
 }

@@ -8,6 +8,7 @@ from metromq.errors import ConfigError
 from metromq.reading import read_data
 
 TOPIC: Final = "topic"
+TOPIC_FROM: Final = "topic-from"  # deliveries of a topic (name) that clients of one broker (detail) published
 SITE: Final = "site"
 LINK: Final = "link"
 SERVICE_TOPIC: Final = "service-topic"  # MQTT bytes of a service (name) on a topic (detail): the planner's dst
