@@ -38,9 +38,9 @@ LANDED_TELEMETRY: Final = pa.schema(
         ("window_start", TIME),
         ("window_seconds", pa.float64()),
         ("sequence", pa.int64()),
-        ("subject", pa.string()),  # topic, site, link, service-topic or service-device
+        ("subject", pa.string()),  # topic, site, link, clock, service-topic or service-device
         ("name", pa.string()),  # the topic, the site, the peer or the service
-        ("detail", pa.string()),  # of a service: its topic or device
+        ("detail", pa.string()),  # of a service: its topic or device; of a clock: how many microseconds it is ahead
         ("publications", pa.int64()),
         ("published_bytes", pa.int64()),
         ("publishers", pa.int64()),

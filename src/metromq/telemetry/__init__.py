@@ -2,6 +2,7 @@
 
 from metromq.telemetry.spool import held_position, read_window, set_aside, spool_window, spooled, write_position
 from metromq.telemetry.windows import (
+    CLOCK,
     LINK,
     SERVICE_DEVICE,
     SERVICE_TOPIC,
@@ -13,6 +14,7 @@ from metromq.telemetry.windows import (
 )
 
 __all__ = [
+    "CLOCK",
     "LINK",
     "SERVICE_DEVICE",
     "SERVICE_TOPIC",
