@@ -141,7 +141,8 @@ class Watch:
         if member.doubt > 1 and now_us - member.doubted_us > FORGIVEN_US:
             member.doubt, member.doubted_us = member.doubt // 2, now_us
         every_us = self._every_us(name)
-        pace_us = max(every_us, min(member.pace_us, every_us * MOST_SLOWNESS))
+        is_slow = member.pace_us * 2 > every_us * 3  # hellos wait for ticks, so a little more is usual
+        pace_us = min(member.pace_us, every_us * MOST_SLOWNESS) if is_slow else every_us
         return pace_us * self._city.membership.missed_hellos * member.doubt + self._late_us
 
     def _every_us(self, name: str) -> int:
