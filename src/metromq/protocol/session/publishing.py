@@ -87,6 +87,10 @@ class Publishing:
         message.arrived_us = self._clock.wall_us
         return self._publish(message, None, 0, uses, with_plain)
 
+    def publish_will(self, message: Message, uses: int) -> None:
+        """The same for a will that other brokers may publish too."""
+        self._publish(message, None, 0, uses, True)
+
     def _publish(self, message: Message, publisher: Session | None, packet_id: int, uses: int, with_plain: bool) -> int:
         route = self._routes.find(message.topic.encode())
         if message.retain:
