@@ -192,6 +192,6 @@ class Reporter:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""
         if "+" in topic or "#" in topic or topic.startswith("$share/"):
             share, filter = split_shared(topic)
-            return self._hub.subscriptions.interests.get((filter, share), 0)
+            return self._hub.routes.subscriptions(filter, share)
         route = self._hub.routes.find(topic.encode())
         return len(route.targets) + len(route.groups)

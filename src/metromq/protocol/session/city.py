@@ -7,7 +7,7 @@ from mypy_extensions import mypyc_attr
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.routes import LinkCopy as LinkCopy
+from metromq.protocol.session.route import LinkCopy as LinkCopy
 from metromq.protocol.session.routes import RemoteCheck, RouteTable
 from metromq.protocol.session.session import Session
 

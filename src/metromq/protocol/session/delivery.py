@@ -10,8 +10,8 @@ from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.output import ClientOutput, Output
-from metromq.protocol.session.routes import RouteTable, RouteTarget
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.routes import RouteTable
+from metromq.protocol.session.session import RouteTarget, Session
 from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.wire.encode import encode_ack, encode_publish
 from metromq.protocol.wire.packets import MQTT5, PUBREL

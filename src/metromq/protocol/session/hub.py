@@ -37,7 +37,7 @@ class Hub:
         self.counters = counters = BrokerCounters()
         self.topic_counts = counts = TopicCounts()
         self.city = city = CityPlace()
-        self.routes = routes = RouteTable()
+        self.routes = routes = RouteTable(settings.max_topic_levels)
         self.commits = commits = Commits(log)
         self.backlogs = backlogs = Backlogs(settings, commits)
         self.delivery = delivery = Delivery(name, clock, backlogs, routes, counters, counts)

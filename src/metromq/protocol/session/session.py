@@ -11,8 +11,12 @@ from metromq.protocol.wire.packets import Will
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
 
 
+class Receiver:
+    """Whom a topic filter leads to: a subscription, or a group that shares one."""
+
+
 @final
-class Grant:
+class Grant(Receiver):
     """A subscription as granted: one filter of one session."""
 
     def __init__(
@@ -34,9 +38,23 @@ class Grant:
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier  # 0: none
+        self._target: RouteTarget | None = None
 
     def full_filter(self) -> str:
         return f"$share/{self.share}/{self.filter}" if self.share else self.filter
+
+    def target(self) -> "RouteTarget":
+        """What stands for it on routes that lead to its session by no other subscription."""
+        target = self._target
+        if target is None:
+            target = RouteTarget(self.session)
+            target.add(self)
+            self._target = target
+        return target
+
+    def forget_target(self) -> None:
+        """So that neither keeps the other, and the session, in memory."""
+        self._target = None
 
 
 @final
@@ -70,3 +88,40 @@ class Session:
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
+
+
+@final
+class RouteTarget:
+    """One session on a route; overlapping subscriptions of a session are one copy at the highest QoS [MQTT-3.3.4-2]."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.qos = 0
+        self.retain_as_published = False
+        self.no_local = False
+        self.identifiers: tuple[int, ...] = ()
+        self.grants: list[Grant] = []
+
+    def add(self, grant: Grant) -> None:
+        self.grants.append(grant)
+        self.qos = max(self.qos, grant.qos)
+        self.retain_as_published = self.retain_as_published or grant.retain_as_published
+        self.no_local = self.no_local or grant.no_local
+        if grant.identifier:
+            self.identifiers = (*self.identifiers, grant.identifier)
+
+    def with_grant(self, grant: Grant) -> "RouteTarget":
+        """The same with one more subscription of the session; this one may be on other routes and stays as it is."""
+        target = RouteTarget(self.session)
+        for known in self.grants:
+            target.add(known)
+        target.add(grant)
+        return target
+
+    def without_local(self) -> "RouteTarget | None":
+        """What is left for the publisher's own session [MQTT-3.8.3-3]."""
+        rest = RouteTarget(self.session)
+        for grant in self.grants:
+            if not grant.no_local:
+                rest.add(grant)
+        return rest if rest.grants else None

@@ -17,7 +17,7 @@ from metromq.protocol.wire.packets import Subscription
 
 @final
 class Subscriptions:
-    """Changes the route table, and knows how many subscriptions each filter has."""
+    """Changes the route table, and tells the city of first and last subscriptions."""
 
     def __init__(
         self,
@@ -28,7 +28,6 @@ class Subscriptions:
         counters: BrokerCounters,
         topic_counts: TopicCounts,
     ) -> None:
-        self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
         self._settings = settings
         self._commits = commits
         self._routes = routes
@@ -48,7 +47,7 @@ class Subscriptions:
         if self._topic_counts.recording:
             count = self._topic_counts.of(filter)
             count.opened += 1
-            count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
+            count.most_subscribers = max(count.most_subscribers, self._routes.subscriptions(filter, share))
         if session.backlog.durable:
             self._commits.append(records.SUBSCRIBED, store.pack_grant(grant), True)
         if new:
@@ -77,19 +76,13 @@ class Subscriptions:
         grant = self._routes.remove(session, full_filter)
         if grant is None:
             return
-        key = (grant.filter, grant.share)
-        count = self.interests.get(key, 0) - 1
-        if count > 0:
-            self.interests[key] = count
-            if grant.share:
-                self._city.federation.subscribed(grant.filter, grant.share, count)
-        else:
-            self.interests.pop(key, None)
+        count = self._routes.subscriptions(grant.filter, grant.share)
+        if count == 0:
             self._city.federation.unsubscribed(grant.filter, grant.share)
+        elif grant.share:
+            self._city.federation.subscribed(grant.filter, grant.share, count)
 
     def _interested(self, filter: str, share: str) -> None:
-        key = (filter, share)
-        count = self.interests.get(key, 0)
-        self.interests[key] = count + 1
-        if count == 0 or share:
-            self._city.federation.subscribed(filter, share, count + 1)
+        count = self._routes.subscriptions(filter, share)
+        if count == 1 or share:
+            self._city.federation.subscribed(filter, share, count)
