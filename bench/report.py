@@ -91,7 +91,7 @@ def _judged(
             return text, None
         limit = target.limit * medians["mosquitto"]
     else:
-        text = f"{sign} {target.limit:.0%} of 3.1.1"
+        text = f"{sign} {target.limit:.0%} of {target.relative_to}"
         other = earlier.get(target.relative_to)
         reference = None if other is None else other.medians.get("metromq", other.medians.get("pure"))
         if reference is None:

@@ -109,6 +109,7 @@ class Reporter:
             interest_received=node.counters.interest_in if node is not None else 0,
             interest_sent=node.counters.interest_out if node is not None else 0,
             retained_messages=len(hub.retained.messages),
+            retained_bytes=hub.retained.bytes,
             queued_messages=sum(session.backlog.waiting() for session in sessions),
             traffic=self._traffic(),
             areas=self._areas(),

@@ -33,6 +33,9 @@ class Federation(RemoteCheck):
         """Whether a message with RETAIN is newer than what the city knows of its topic, and is to be stored."""
         return True
 
+    def not_retained(self, message: Message) -> None:
+        """There was no room for that message; older ones of its topic must not come back for it."""
+
     def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
         """Whether the retained messages for a new subscription come later, when other brokers have told theirs."""
         return False

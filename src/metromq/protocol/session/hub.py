@@ -42,7 +42,7 @@ class Hub:
         self.backlogs = backlogs = Backlogs(settings, commits)
         self.delivery = delivery = Delivery(name, clock, backlogs, routes, counters, counts)
         self.links = links = Links(commits, backlogs)
-        self.retained = retained = Retained(settings, clock, commits, delivery, routes, city)
+        self.retained = retained = Retained(settings, clock, commits, delivery, routes, city, counters)
         self.publishing = publishing = Publishing(
             name, settings, clock, commits, backlogs, delivery, links, routes, retained, city, counters, counts
         )

@@ -289,7 +289,11 @@ class Incoming:
         hub = self._hub
         if publish.qos and hub.commits.log is not None and hub.commits.log.full():
             return reasons.QUOTA_EXCEEDED
-        if publish.retain and publish.payload and not hub.retained.has_room(topic):
+        if (
+            publish.retain
+            and publish.payload
+            and not hub.retained.has_room(topic, len(publish.payload) + len(publish.properties))
+        ):
             return reasons.QUOTA_EXCEEDED
         return 0
 

@@ -59,6 +59,7 @@ class Paths:
         self._tree = tree
         self._bytes = 0
         self._start = self._first()
+        self._junctions: dict[tuple[Receiver, ...], Junction] = {}  # so that what leads to the same is the same
 
     def _first(self) -> Place:
         root = self._tree.root
@@ -67,6 +68,7 @@ class Paths:
     def restart(self) -> None:
         self._bytes = 0
         self._start = self._first()
+        self._junctions = {}
 
     def find(self, topic: str) -> Junction:
         """Of a valid topic that does not begin with `$`."""
@@ -104,6 +106,7 @@ class Paths:
 
     def changed(self, filter: str) -> None:
         """A wildcard filter came or went: what it has changed is forgotten, and nothing else."""
+        self._junctions = {}  # which may hold what is gone
         place, node = self._start, self._tree.root
         before: Place | None = None
         last = ""
@@ -172,8 +175,13 @@ class Paths:
         return place.beyond
 
     def _junction(self, receivers: list[Receiver]) -> Junction:
-        self._grows(ROUTE_BYTES + TARGET_BYTES * len(receivers))
-        return Junction(receivers)
+        key = tuple(receivers)
+        junction = self._junctions.get(key)
+        if junction is None:
+            junction = Junction(receivers)
+            self._junctions[key] = junction
+            self._grows(ROUTE_BYTES + TARGET_BYTES * len(receivers))
+        return junction
 
     def _grows(self, size: int) -> None:
         self._bytes += size

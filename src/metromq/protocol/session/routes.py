@@ -7,14 +7,14 @@ from mypy_extensions import mypyc_attr
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
 from metromq.protocol.session.session import Grant, Receiver, Session
-from metromq.protocol.topics.names import validate_topic
+from metromq.protocol.topics.names import split_shared, validate_topic
 from metromq.protocol.topics.tree import FilterTree
 
 CACHE_BYTES: Final = 4 << 20  # of topics whose routes are remembered: half of them the newest, half the ones before
 ENTRY_BYTES: Final = 160  # what a topic costs there beside its own length,
 OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
 COPY_BYTES: Final = 200  # and for each peer
-KEPT_IN: Final = 8  # every so manieth topic that is looked up is remembered: those that come often soon are
+KEPT_IN: Final = 8  # one of so many topics that are looked up is remembered, by chance: those that come often soon are
 MAX_SHORT_BYTES: Final = 100  # topics up to this length are looked up without a full check of the packet
 
 
@@ -75,7 +75,7 @@ class RouteTable:
         self._several: dict[str, _Several] = {}  # topics with more
         self._aged: dict[bytes, Route] = {}
         self._cache_bytes = 0
-        self._missed = 0
+        self._dice = 0
         self._short_bytes = min(MAX_SHORT_BYTES, max_topic_levels)
 
     def may_read(self, session: Session, topic: str) -> bool:
@@ -85,29 +85,33 @@ class RouteTable:
 
     # --- subscriptions --------------------------------------------------------------------------------------------
 
-    def add(self, grant: Grant) -> bool:
+    def add(self, full_filter: str, grant: Grant) -> bool:
         """Returns whether the subscription is new rather than replaced [MQTT-3.8.4-3]."""
-        old = grant.session.grants.get(grant.full_filter())
+        session = grant.session
+        old = session.grants.get(full_filter)
         if old is not None:
-            self._remove(old)
-        grant.session.grants[grant.full_filter()] = grant
+            self._remove(full_filter, old)
+        session.grants[full_filter] = grant
         self.count += 1
-        if not grant.share:
-            self._insert(grant.filter, grant.session.client_id, grant)
+        name, filter = split_shared(full_filter)
+        if not name:
+            self._insert(filter, session.client_id, grant)
             return old is None
-        group = self.shares.get((grant.share, grant.filter))
+        group = self.shares.get((name, filter))
         if group is None:
-            group = ShareGroup(grant.share, grant.filter)
-            self.shares[grant.share, grant.filter] = group
-            self._groups[grant.filter] = self._groups.get(grant.filter, 0) + 1
-            self._insert(grant.filter, _key_of(group), group)
+            group = ShareGroup(name, filter)
+            self.shares[name, filter] = group
+            self._groups[filter] = self._groups.get(filter, 0) + 1
+            self._insert(filter, _key_of(group), group)
         group.members.append(grant)
         return old is None
 
     def remove(self, session: Session, full_filter: str) -> Grant | None:
         grant = session.grants.pop(full_filter, None)
         if grant is not None:
-            self._remove(grant)
+            self._remove(full_filter, grant)
+            if not session.grants:
+                session.last_grant = None  # which keeps the session in memory
         return grant
 
     def subscriptions(self, filter: str, share: str = "") -> int:
@@ -124,21 +128,21 @@ class RouteTable:
             found = 0 if several is None else len(several.receivers)
         return found - self._groups.get(filter, 0)
 
-    def _remove(self, grant: Grant) -> None:
+    def _remove(self, full_filter: str, grant: Grant) -> None:
         self.count -= 1
         grant.forget_target()
-        if not grant.share:
-            self._take_out(grant.filter, grant.session.client_id, grant)
+        name, filter = split_shared(full_filter)
+        if not name:
+            self._take_out(filter, grant.session.client_id, grant)
             return
-        group = self.shares.get((grant.share, grant.filter))
-        if group is not None:
-            group.members.remove(grant)
-            if not group.members:
-                del self.shares[grant.share, grant.filter]
-                left = self._groups.pop(grant.filter) - 1
-                if left:
-                    self._groups[grant.filter] = left
-                self._take_out(grant.filter, _key_of(group), group)
+        group = self.shares[name, filter]
+        group.members.remove(grant)
+        if not group.members:
+            del self.shares[name, filter]
+            left = self._groups.pop(filter) - 1
+            if left:
+                self._groups[filter] = left
+            self._take_out(filter, _key_of(group), group)
 
     def _insert(self, filter: str, key: str, receiver: Receiver) -> None:
         if _is_wild(filter):
@@ -229,9 +233,8 @@ class RouteTable:
         if route is not shared:
             self._remember(topic, route, OWN_ROUTE_BYTES + ENTRY_BYTES + COPY_BYTES * len(route.copies or ()))
         else:
-            self._missed += 1
-            if self._missed >= KEPT_IN:
-                self._missed = 0
+            self._dice = (self._dice * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+            if self._dice < 0x8000_0000 // KEPT_IN:
                 self._remember(topic, route, ENTRY_BYTES)
         return route
 

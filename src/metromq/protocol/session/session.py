@@ -17,12 +17,11 @@ class Receiver:
 
 @final
 class Grant(Receiver):
-    """A subscription as granted: one filter of one session."""
+    """How a session has subscribed; all filters that it has in the same way share one, since most are alike."""
 
     def __init__(
         self,
         session: "Session",
-        filter: str,
         share: str,
         qos: int,
         no_local: bool,
@@ -31,7 +30,6 @@ class Grant(Receiver):
         identifier: int,
     ) -> None:
         self.session = session
-        self.filter = filter  # without `$share/group/`
         self.share = share  # the group's name; empty: not shared
         self.qos = qos
         self.no_local = no_local
@@ -39,9 +37,6 @@ class Grant(Receiver):
         self.retain_handling = retain_handling
         self.identifier = identifier  # 0: none
         self._target: RouteTarget | None = None
-
-    def full_filter(self) -> str:
-        return f"$share/{self.share}/{self.filter}" if self.share else self.filter
 
     def target(self) -> "RouteTarget":
         """What stands for it on routes that lead to its session by no other subscription."""
@@ -71,7 +66,8 @@ class Session:
         self.window = 65535  # how many messages the client takes at once
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
-        self.grants: dict[str, Grant] = {}
+        self.grants: dict[str, Grant] = {}  # by filter, with `$share/group/` where it is shared
+        self.last_grant: Grant | None = None
         self.expiry_s = 0
         self.closed = False
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
@@ -88,6 +84,25 @@ class Session:
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
+
+    def grant(
+        self, share: str, qos: int, no_local: bool, retain_as_published: bool, retain_handling: int, identifier: int
+    ) -> Grant:
+        """For a new subscription: the last one's if that is alike."""
+        last = self.last_grant
+        if (
+            last is not None
+            and last.share == share
+            and last.qos == qos
+            and last.no_local == no_local
+            and last.retain_as_published == retain_as_published
+            and last.retain_handling == retain_handling
+            and last.identifier == identifier
+        ):
+            return last
+        grant = Grant(self, share, qos, no_local, retain_as_published, retain_handling, identifier)
+        self.last_grant = grant
+        return grant
 
 
 @final

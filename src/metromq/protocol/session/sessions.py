@@ -224,8 +224,8 @@ class Sessions:
         self._commits.append(records.SESSION_OPENED, store.pack_session(session))
         if not backlog.durable:
             backlog.durable = True
-            for grant in session.grants.values():
-                self._commits.append(records.SUBSCRIBED, store.pack_grant(grant))
+            for full_filter, grant in session.grants.items():
+                self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
 
     def record_seen(self, session: Session) -> None:
         """What a session has had elsewhere is written down."""

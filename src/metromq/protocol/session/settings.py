@@ -26,6 +26,7 @@ class Settings:
     max_qos: int = 2
     retain_available: bool = True
     max_retained_messages: int = 100_000
+    max_retained_bytes: int = 256 << 20
     max_topic_levels: int = 128
     max_connections: int = 10_000
     connect_timeout_s: float = 10.0

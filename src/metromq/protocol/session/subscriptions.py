@@ -39,17 +39,17 @@ class Subscriptions:
         """Grants a subscription that has been checked; returns whether it is new."""
         share, filter = split_shared(wanted.filter)
         qos = min(wanted.qos, self._settings.max_qos)
-        grant = Grant(
-            session, filter, share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
+        grant = session.grant(
+            share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
         )
-        new = self._routes.add(grant)
+        new = self._routes.add(wanted.filter, grant)
         self._counters.subscribes += 1
         if self._topic_counts.recording:
             count = self._topic_counts.of(filter)
             count.opened += 1
             count.most_subscribers = max(count.most_subscribers, self._routes.subscriptions(filter, share))
         if session.backlog.durable:
-            self._commits.append(records.SUBSCRIBED, store.pack_grant(grant), True)
+            self._commits.append(records.SUBSCRIBED, store.pack_grant(wanted.filter, grant), True)
         if new:
             self._interested(filter, share)
         return new
@@ -66,21 +66,22 @@ class Subscriptions:
             self._commits.append(records.UNSUBSCRIBED, Packer().u32(backlog.number).text(full_filter).done(), True)
         return True
 
-    def restore(self, grant: Grant) -> None:
+    def restore(self, full_filter: str, grant: Grant) -> None:
         """A subscription that the journal, or another broker, knows of."""
-        if self._routes.add(grant):
-            self._interested(grant.filter, grant.share)
+        if self._routes.add(full_filter, grant):
+            share, filter = split_shared(full_filter)
+            self._interested(filter, share)
 
     def drop(self, session: Session, full_filter: str) -> None:
         """Takes a subscription away without a record of it."""
-        grant = self._routes.remove(session, full_filter)
-        if grant is None:
+        if self._routes.remove(session, full_filter) is None:
             return
-        count = self._routes.subscriptions(grant.filter, grant.share)
+        share, filter = split_shared(full_filter)
+        count = self._routes.subscriptions(filter, share)
         if count == 0:
-            self._city.federation.unsubscribed(grant.filter, grant.share)
-        elif grant.share:
-            self._city.federation.subscribed(grant.filter, grant.share, count)
+            self._city.federation.unsubscribed(filter, share)
+        elif share:
+            self._city.federation.subscribed(filter, share, count)
 
     def _interested(self, filter: str, share: str) -> None:
         count = self._routes.subscriptions(filter, share)
