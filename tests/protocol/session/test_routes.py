@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.protocol.session.routes import CACHE_BYTES, RouteTable
+from metromq.protocol.session.routes import RECENT_BYTES, RouteTable
 from metromq.protocol.session.session import Grant, Session
 from metromq.protocol.topics.names import matches
 from tests.protocol.topics.test_names import FILTERS, TOPICS
@@ -107,7 +107,7 @@ def test_what_is_remembered_of_topics_is_bounded_in_bytes(length: int, count: in
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert used < 1.5 * CACHE_BYTES
+    assert used < 1.5 * RECENT_BYTES
 
 
 def test_topics_that_come_often_are_remembered_among_many_that_do_not() -> None:
@@ -116,4 +116,4 @@ def test_topics_that_come_often_are_remembered_among_many_that_do_not() -> None:
     for number in range(100_000):
         table.routes.find(f"once/{number}".encode())
         table.routes.find(f"often/{number % 7}".encode())
-    assert all(f"often/{number}".encode() in table.routes.cache for number in range(7))
+    assert all(f"often/{number}".encode() in table.routes.recent.young for number in range(7))

@@ -4,11 +4,12 @@ from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.packing import Packer
+from metromq.protocol.remembered import Remembered
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access
-from metromq.protocol.session.backlog import RELEASED
+from metromq.protocol.session.backlog import PASSED, RELEASED
 from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.delivery import Delivery
+from metromq.protocol.session.delivery import Delivery, PacketsPassed
 from metromq.protocol.session.forwarding import Piece, next_packet, run_end
 from metromq.protocol.session.handshake import RESERVED
 from metromq.protocol.session.hub import Hub
@@ -20,7 +21,10 @@ from metromq.protocol.wire import reasons
 from metromq.protocol.wire.encode import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
-MAX_ALLOWED: Final = 1000  # topics that are remembered as open to one client
+PUBACK_BYTES: Final = b"\x40\x02"  # and the packet identifier
+ALLOWED_BYTES: Final = 1 << 17  # of topics that are remembered as open to one client,
+ALLOWED_EACH_BYTES: Final = 130  # beside their length
+MAX_ALIAS_BYTES: Final = 1 << 17  # of all topics that one client has given aliases
 
 
 @final
@@ -70,7 +74,9 @@ class Incoming:
         self._aliases: dict[int, str] | None = None
         self._unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
         self._restricted = not access.unrestricted(session)
-        self._allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
+        self._allowed: Remembered[bytes, bool] | None = (
+            None  # topics that it may publish to
+        )
 
     def permissions_changed(self) -> None:
         self._allowed = None
@@ -98,7 +104,7 @@ class Incoming:
                     break
                 body += 1
             topic = data[start + 2 : topic_end]
-            found = routes.cache.get(topic)
+            found = routes.recent.young.get(topic)
             if found is None:
                 found = routes.known(topic)
                 if found is None:
@@ -189,34 +195,50 @@ class Incoming:
 
         Returns where they end; 0: nothing was done, the first takes the long way.
         """
+        hub = self._hub
         newer = self._output.version == MQTT5
+        may_pass = not newer and hub.publishing.passes_packets()
+        packets: PacketsPassed | None = None
         acks: list[bytes] = []
         at = position
         count = payload_bytes = 0
-        while stop and stop - at <= self._hub.settings.max_packet_size_bytes:
+        while stop and stop - at <= hub.settings.max_packet_size_bytes:
             body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
-            if body > stop or data[start + 2] == 0x24 or (newer and (body == stop or data[body])):
+            if body > stop or body == start + 4 or data[start + 2] == 0x24 or (newer and (body == stop or data[body])):
+                break
+            packet_id = (data[body - 2] << 8) | data[body - 1]
+            if not packet_id or (newer and self._unacknowledged >= hub.settings.receive_maximum):
                 break
             topic = data[start + 2 : body - 2]
-            packet_id = (data[body - 2] << 8) | data[body - 1]
-            if not topic or not packet_id:
-                break
-            if newer and self._unacknowledged >= self._hub.settings.receive_maximum:
-                break
             route = self._known_route(topic)
             if route is None:
                 break
-            payload = data[body + 1 if newer else body : stop]
-            self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
+            payload_bytes += stop - body - (1 if newer else 0)
             count += 1
-            payload_bytes += len(payload)
+            session = route.targets[0].session if may_pass and len(route.targets) == 1 else None
+            if session is not None and route.targets[0].qos and hub.delivery.passes(session, stop - at):
+                if packets is None or packets.session is not session:
+                    if packets is not None:
+                        packets.leave()
+                    packets = PacketsPassed(session)
+                packets.add(data, at, body, stop)
+                hub.counters.messages_sent += 1
+                hub.counters.publish_bytes_sent += stop - body
+                acks.append(PUBACK_BYTES)
+                acks.append(data[body - 2 : body])
+            else:
+                if packets is not None:
+                    packets.leave()  # before what follows
+                    packets = None
+                payload = data[body + 1 if newer else body : stop]
+                self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
             at = stop
-            if self._output.closing:
-                break
             start, stop = next_packet(data, at, end, 0x32)
+        if packets is not None:
+            packets.leave()
         if acks:
-            self._output.write(acks[0] if len(acks) == 1 else b"".join(acks))
-        counters = self._hub.counters
+            self._output.write(b"".join(acks))
+        counters = hub.counters
         counters.packets_received += count
         counters.messages_received += count
         counters.publish_bytes_received += payload_bytes
@@ -241,7 +263,7 @@ class Incoming:
     def _known_route(self, topic: bytes) -> Route | None:
         """The route of a topic to which this client may publish at QoS 1 without more questions."""
         hub = self._hub
-        route = hub.routes.cache.get(topic)
+        route = hub.routes.recent.young.get(topic)
         if route is None:
             route = hub.routes.known(topic)
         if (
@@ -266,6 +288,8 @@ class Incoming:
                 self._aliases = {}
             if topic:
                 self._aliases[alias] = topic
+                if sum([len(name) for name in self._aliases.values()]) > MAX_ALIAS_BYTES:
+                    raise ProtocolViolation("the topics with an alias are too long together", reasons.QUOTA_EXCEEDED)
             else:
                 topic = self._aliases.get(alias, "")
                 if not topic:
@@ -283,9 +307,9 @@ class Incoming:
             if not self._is_allowed(key):
                 if not self._access.may_publish(session, topic):
                     return reasons.NOT_AUTHORIZED
-                if self._allowed is None or len(self._allowed) > MAX_ALLOWED:
-                    self._allowed = set()
-                self._allowed.add(key)
+                if self._allowed is None:
+                    self._allowed = Remembered(ALLOWED_BYTES)
+                self._allowed.put(key, True, ALLOWED_EACH_BYTES + len(key))
         hub = self._hub
         if publish.qos and hub.commits.log is not None and hub.commits.log.full():
             return reasons.QUOTA_EXCEEDED
@@ -369,7 +393,7 @@ class Incoming:
         while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
             packet_id = (data[at + 2] << 8) | data[at + 3]
             entry = inflight.get(packet_id)
-            if entry is None or entry.flags & 3 != 1:
+            if entry is None or (entry is not PASSED and entry.flags & 3 != 1):
                 break
             if durable:
                 self._hub.delivery.acknowledged(session, packet_id)
@@ -396,4 +420,4 @@ class Incoming:
             self.acknowledge(PUBCOMP, packet_id, 0)
 
     def _is_allowed(self, topic: bytes) -> bool:
-        return self._allowed is not None and topic in self._allowed
+        return self._allowed is not None and self._allowed.get(topic) is not None

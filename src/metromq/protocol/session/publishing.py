@@ -131,6 +131,10 @@ class Publishing:
             counts.of(message.topic).delivered(count, 0, 1, len(message.payload))
         return count
 
+    def passes_packets(self) -> bool:
+        """Whether nobody but the receiving client has to do with a QoS 1 message: no journal, no peer, no recorder."""
+        return self._commits.log is None and not self._city.joined and not self._topic_counts.recording
+
     def publish_system(self, message: Message) -> None:
         """A retained message of the broker itself; never journalled."""
         self._retained.store(message)

@@ -4,17 +4,18 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.protocol.remembered import Remembered
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
 from metromq.protocol.session.session import Grant, Receiver, Session
 from metromq.protocol.topics.names import split_shared, validate_topic
 from metromq.protocol.topics.tree import FilterTree
 
-CACHE_BYTES: Final = 4 << 20  # of topics whose routes are remembered: half of them the newest, half the ones before
+RECENT_BYTES: Final = 4 << 20  # of topics whose routes are remembered
 ENTRY_BYTES: Final = 160  # what a topic costs there beside its own length,
 OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
 COPY_BYTES: Final = 200  # and for each peer
-KEPT_IN: Final = 8  # one of so many topics that are looked up is remembered, by chance: those that come often soon are
+KEPT_IN: Final = 8  # one of so many topics that cost little to look up is remembered: those that come often soon are
 MAX_SHORT_BYTES: Final = 100  # topics up to this length are looked up without a full check of the packet
 
 
@@ -66,15 +67,13 @@ class RouteTable:
         self.tree: FilterTree[str, Receiver] = FilterTree()  # filters with wildcards
         self.shares: dict[tuple[str, str], ShareGroup] = {}  # by name and filter
         self._groups: dict[str, int] = {}  # how many of them there are, by filter
-        self.cache: dict[bytes, Route] = {}
+        self.recent: Remembered[bytes, Route] = Remembered(RECENT_BYTES)
         self.read_check: ReadCheck | None = None
         self.remote_check: RemoteCheck | None = None
         self.count = 0
         self._paths = Paths(self.tree)
         self._single: dict[str, Grant] = {}  # topics with one subscription by name
         self._several: dict[str, _Several] = {}  # topics with more
-        self._aged: dict[bytes, Route] = {}
-        self._cache_bytes = 0
         self._dice = 0
         self._short_bytes = min(MAX_SHORT_BYTES, max_topic_levels)
 
@@ -186,31 +185,25 @@ class RouteTable:
     def invalidate(self, filter: str) -> None:
         """Forgets what is remembered of the topics that a change of this filter touches."""
         if _is_wild(filter):
-            self.clear()
+            self.recent.clear()
         else:
-            topic = filter.encode()
-            self.cache.pop(topic, None)
-            self._aged.pop(topic, None)
+            self.recent.pop(filter.encode())
 
     def clear(self) -> None:
-        self.cache = {}
-        self._aged = {}
-        self._cache_bytes = 0
+        self.recent.clear()
 
     def find(self, topic: bytes) -> Route:
         """The route of a topic; raises PeerViolation when the bytes are no topic name."""
-        route = self.cache.get(topic)
+        route = self.recent.get(topic)
         if route is None:
-            route = self._remembered(topic)
-            if route is None:
-                name = topic.decode()
-                validate_topic(name)
-                route = self._look_up(topic, name)
+            name = topic.decode()
+            validate_topic(name)
+            route = self._look_up(topic, name)
         return route
 
     def known(self, topic: bytes) -> Route | None:
         """The same for bytes of a packet that nobody has checked; None: they need a closer look."""
-        route = self._remembered(topic)
+        route = self.recent.get(topic)
         if route is not None or len(topic) > self._short_bytes:
             return route
         try:
@@ -221,40 +214,26 @@ class RouteTable:
             return None
         return self._look_up(topic, name)
 
-    def _remembered(self, topic: bytes) -> Route | None:
-        route = self._aged.pop(topic, None) if self._aged else None
-        if route is not None:
-            self._remember(topic, route, ENTRY_BYTES)
-        return route
-
     def _look_up(self, topic: bytes, name: str) -> Route:
         shared = self.build(name)
-        route = self._for_topic(name, shared)
-        if route is not shared:
-            self._remember(topic, route, OWN_ROUTE_BYTES + ENTRY_BYTES + COPY_BYTES * len(route.copies or ()))
-        else:
+        if self.read_check is None and self.remote_check is None:
             self._dice = (self._dice * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
             if self._dice < 0x8000_0000 // KEPT_IN:
-                self._remember(topic, route, ENTRY_BYTES)
+                self.recent.put(topic, shared, ENTRY_BYTES + len(topic))
+            return shared
+        route = self._for_topic(name, shared)
+        size = ENTRY_BYTES + len(topic)
+        if route is not shared:
+            size += OWN_ROUTE_BYTES + 8 * len(route.targets) + COPY_BYTES * len(route.copies or ())
+        self.recent.put(topic, route, size)
         return route
-
-    def _remember(self, topic: bytes, route: Route, size: int) -> None:
-        size += len(topic)
-        if size > CACHE_BYTES >> 4:
-            return
-        self._cache_bytes += size
-        if self._cache_bytes > CACHE_BYTES >> 1:
-            self._aged = self.cache
-            self.cache = {}
-            self._cache_bytes = size
-        self.cache[topic] = route
 
     def build(self, topic: str) -> Route:
         """The route by subscriptions alone."""
         if topic.startswith("$"):
             return self._build_hidden(topic)
         junction = self._paths.find(topic)
-        grant = self._single.get(topic)
+        grant = self._single.get(topic) if self._single else None
         if grant is not None:
             return self._paths.with_one(junction, grant)
         several = self._several.get(topic) if self._several else None
