@@ -76,6 +76,7 @@ class StreamWriter(Writer):
         self.connection.lost()
         turns.worked()
         self.release()
+        self.part()
 
     def pause_writing(self) -> None:
         self.paused = True

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import gc
 import os
 import signal
 import sys
@@ -13,11 +12,13 @@ import click
 import uvloop
 
 from metromq.broker import Broker, logs
-from metromq.broker.memory import keep_buffers
+from metromq.broker.memory import Garbage, keep_buffers
 from metromq.config import Config, Listener, load_config, parse_listener, validate
 from metromq.control.places import DEFAULT_DATA, Place, city_named, forget_place, keep_place
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import City
+
+GARBAGE_S = 0.25
 
 EPILOG = """\b
 Examples:
@@ -157,18 +158,25 @@ async def run(config: Config, accept_damage: bool = False, role: Role | None = N
     city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
     async with Broker(config, accept_damage=accept_damage, city=city, peer_addresses=peers) as broker:
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
-        gc.collect()
-        gc.freeze()  # what start-up made stays; collections then look only at what came later
+        collecting = asyncio.create_task(_collect_garbage(broker))
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
             listen = f"{config.listeners[0].host}:{broker.port}"
             keep_place(config.data_dir, Place(config.name, os.getpid(), listen, http, time.time()))
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
+        collecting.cancel()
         logs.info("stopping")
     if role is not None:
         forget_place(config.data_dir, os.getpid())
     logs.info("stopped")
+
+
+async def _collect_garbage(broker: Broker) -> None:
+    garbage = Garbage()
+    while True:
+        garbage.collect(broker.hub.sessions.connected(), broker.hub.counters.disconnects)
+        await asyncio.sleep(GARBAGE_S)
 
 
 def _read_until_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -63,8 +63,7 @@ class Hub:
 
     def tick(self) -> None:
         """Called now and then: ends what has taken too long."""
-        for connection in list(self.connections.open):
-            connection.check()
+        self.connections.tick()
         self.sessions.tick()
 
     def federate(self, federation: Federation) -> None:

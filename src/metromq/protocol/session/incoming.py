@@ -74,9 +74,7 @@ class Incoming:
         self._aliases: dict[int, str] | None = None
         self._unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
         self._restricted = not access.unrestricted(session)
-        self._allowed: Remembered[bytes, bool] | None = (
-            None  # topics that it may publish to
-        )
+        self._allowed: Remembered[bytes, bool] | None = None  # topics that it may publish to
 
     def permissions_changed(self) -> None:
         self._allowed = None

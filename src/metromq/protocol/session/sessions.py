@@ -1,6 +1,6 @@
 """The sessions of this broker's clients: how they begin, wait, move, and end, and the wills they leave."""
 
-from typing import final
+from typing import Final, final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
@@ -39,6 +39,9 @@ class _ProceedLater(Waiter):
         self.sessions.erased(self.connection, self.client_id)
 
 
+LOOK_S: Final = 5.0  # detached sessions are looked at so often, or when the next of them is due
+
+
 @final
 class Sessions:
     """Every session by its client identifier, connected or not."""
@@ -71,6 +74,7 @@ class Sessions:
         self._subscriptions = subscriptions
         self._city = city
         self._counters = counters
+        self._look_at = 0.0  # when a detached session may be due
 
     def get(self, client_id: str) -> Session | None:
         return self.by_client_id.get(client_id)
@@ -267,6 +271,7 @@ class Sessions:
                 self._publish_will(session)
             else:
                 session.will_at = self._clock.now + will.delay_s
+        self._look_soon(session)
 
     def close(self, session: Session) -> None:
         """The session ends: a waiting will is published [MQTT-3.1.2-8], then all its state is gone."""
@@ -303,14 +308,24 @@ class Sessions:
 
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
-        if not self.detached:
-            return
         now = self._clock.now
+        if not self.detached or now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
         for session in list(self.detached.values()):
             if session.will_at and session.will_at <= now:
                 self._publish_will(session)
             if session.expiry_s != NEVER and session.detached_at + session.expiry_s <= now:
                 self.close(session)
+            else:
+                self._look_soon(session)
+
+    def _look_soon(self, session: Session) -> None:
+        """Sees to it that a detached session is looked at when its will or its end is due."""
+        if session.will_at:
+            self._look_at = min(self._look_at, session.will_at)
+        if session.expiry_s != NEVER:
+            self._look_at = min(self._look_at, session.detached_at + session.expiry_s)
 
     # --- after a restart ------------------------------------------------------------------------------------------
 
@@ -332,3 +347,4 @@ class Sessions:
         session.detached_at = self._clock.now - away_s
         if session.will is not None:
             session.will_at = max(session.detached_at + session.will.delay_s, 1e-9)
+        self._look_soon(session)
