@@ -14,7 +14,7 @@ from functools import partial
 from math import lcm
 
 from metromq.errors import UsageError
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription, Unsubscribe
 
 PAYLOAD_BYTES = 64

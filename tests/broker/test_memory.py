@@ -11,11 +11,11 @@ import pytest
 
 from metromq.broker.memory import FEW_CLIENTS, GONE_CLIENTS, Garbage
 from metromq.broker.stream import StreamWriter
-from metromq.broker.turns import Turns
+from metromq.broker.write_cycle import WriteCycle
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Subscribe, Subscription
 
 PROGRAM = """
@@ -59,8 +59,8 @@ class NoNetwork:
 def test_a_connection_that_ends_leaves_nothing_for_the_collector() -> None:
     """It would not be found for long: what is old is out of its sight."""
     loop = asyncio.new_event_loop()
-    hub = Hub(Settings())
-    turns = Turns(hub, loop, 1 << 20)
+    hub = Hub(HubSettings())
+    turns = WriteCycle(hub, loop, 1 << 20)
     gc.collect()
     gc.disable()
     try:

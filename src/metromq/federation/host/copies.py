@@ -2,16 +2,15 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Distribution, Hop, pass_shares
+from metromq.federation.distribution import NOWHERE, Distribution, pass_shares
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
-from metromq.protocol.remembered import Remembered
-from metromq.protocol.session.city import LinkCopy
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
+from metromq.protocol import Remembered
+from metromq.protocol.session import Hub, LinkCopy, Message
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
 

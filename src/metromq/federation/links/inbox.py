@@ -15,7 +15,7 @@ from typing import Final, final
 
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
 from metromq.federation.stages import FINAL
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 REMEMBERED: Final = 65_536  # ids per origin; a copy that comes later than this many others is not recognised
 REMEMBERED_CHECKED: Final = 65_536  # of those marked CHECK; they are few, so their memory reaches much further back

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from metromq.errors import BytesDamaged
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
 REMEMBERED_LENGTH = 512  # slips with longer names of shared subscriptions are not remembered: they may be huge

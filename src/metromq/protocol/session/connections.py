@@ -4,8 +4,8 @@ from typing import Final, final
 
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.counters import BrokerCounters
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
 
 SLOTS_PER_S: Final = 4
@@ -19,7 +19,9 @@ class Connections:
     Each is looked at when its time may be over, not all of them at every tick: with 20,000 that took milliseconds.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts) -> None:
+    def __init__(
+        self, settings: HubSettings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts
+    ) -> None:
         self.open: dict[NetworkConnection, None] = {}
         self._settings = settings
         self._clock = clock

@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from metromq.protocol.wire.encode import varint
+from metromq.protocol.wire.encoding import varint
 
 NEWER_BYTES: Final = 2  # by which a packet grows at most as MQTT 5: the empty property list, and a longer length
 

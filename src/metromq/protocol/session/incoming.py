@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.packing import Packer
 from metromq.protocol.remembered import Remembered
 from metromq.protocol.session import records
@@ -17,8 +18,7 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.route import Route
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_ack
+from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
 PUBACK_BYTES: Final = b"\x40\x02"  # and the packet identifier
