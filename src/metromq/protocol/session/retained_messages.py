@@ -34,6 +34,7 @@ class Retained:
     ) -> None:
         self.messages: RetainedTree[Message] = RetainedTree()
         self.bytes = 0
+        self.limit_bytes = settings.max_retained_bytes
         self._settings = settings
         self._clock = clock
         self._commits = commits
@@ -49,7 +50,7 @@ class Retained:
         if old is None and len(self.messages) >= self._settings.max_retained_messages:
             return False
         freed = 0 if old is None else _bytes_of(old)
-        return self.bytes - freed + RETAINED_BYTES + len(topic) + size <= self._settings.max_retained_bytes
+        return self.bytes - freed + RETAINED_BYTES + len(topic) + size <= self.limit_bytes
 
     def store(self, message: Message) -> None:
         """The newest message with RETAIN stays; an empty payload removes it [MQTT-3.3.1-5..7]."""
