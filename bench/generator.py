@@ -433,7 +433,7 @@ def latencies(
         now = clock()
         if now >= due and now < end:
             publisher, _, data = pairs[index]
-            queues[index].append(now)
+            queues[index].append(due)  # when it was to be sent: a pause counts for all that it delays
             publisher.send(data)
             index = (index + 1) % len(pairs)
             sent += 1

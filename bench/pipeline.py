@@ -291,7 +291,7 @@ def _demand(session: "SparkSession", lake: Lake, subscriptions: int) -> None:
 
 def recording(options: argparse.Namespace) -> list[Line]:
     """QoS 1 through one broker and its journal, with and without a recorder; medians of interleaved rounds."""
-    peers, _ = find_peers(True, False)
+    peers, _ = find_peers(True, False, False)
     plain = next(peer for peer in peers if peer.family in ("metromq", "pure"))  # compiled, where that is there
     rates: dict[str, list[float]] = {"off": [], "on": []}
     scenario = windowed(10, 10)

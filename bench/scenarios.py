@@ -4,8 +4,10 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 from pathlib import Path
 
 from bench import generator
@@ -59,7 +61,7 @@ class Scenario:
     slice_s: float = 0.25
     summary: "Callable[[list[int]], dict[str, float]]" = lambda found: quantiles(found)  # of each slice; medians count
     durability: str = "memory"
-    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "amqtt")
+    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "nats", "amqtt")
 
 
 def _close(clients: list[socket.socket]) -> None:
@@ -209,6 +211,12 @@ def quantiles(results: list[int]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000 for name, share in at.items()}
 
 
+def histogram(results: Sequence[int]) -> dict[str, int]:
+    """How many of these nanoseconds there are up to each bound, in microseconds; four bounds for each doubling."""
+    counts = Counter(max(0, ceil(4 * log2(max(one, 1) / 1000))) for one in results)
+    return {f"{2 ** (step / 4):.1f}": counts[step] for step in sorted(counts)}
+
+
 def idle(broker: Running, seconds: float) -> Measured:
     """Resident memory for each of 5,000 clients that subscribe to a topic of their own and then keep quiet."""
     warm = [generator.connect(broker.port, f"warm{number}", filter=f"warm/{number}") for number in range(20)]
@@ -246,7 +254,13 @@ def _of(limit: float) -> dict[str, Target]:
 
 
 _BELOW = Target(1.0, "mosquitto", at_most=True)
-_WITH_BUSY = ("metromq", "busy poll", "pure", "mosquitto")  # amqtt falls behind and would be in the way of the others
+_WITH_BUSY = (
+    "metromq",
+    "busy poll",
+    "pure",
+    "mosquitto",
+    "nats",
+)  # amqtt falls behind
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", _of(8), pipelined(1, 1)),
