@@ -19,7 +19,7 @@ class Remembered(Generic[K, V]):
         self._old: dict[K, V] = {}
         self._old_each = 0  # bytes, on average
         self._bytes = 0  # of the young ones
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
 
     def get(self, key: K) -> V | None:
         value = self.young.get(key)
@@ -31,9 +31,9 @@ class Remembered(Generic[K, V]):
 
     def put(self, key: K, value: V, size: int) -> None:
         """Something that takes `size` bytes; what is too large by itself is not kept."""
-        if size > self._limit_bytes >> 4:
+        if size > self.limit_bytes >> 4:
             return
-        if self._bytes + size > self._limit_bytes >> 1:
+        if self._bytes + size > self.limit_bytes >> 1:
             self._old_each = self._bytes // max(1, len(self.young))
             self._old = self.young
             self.young = {}

@@ -11,7 +11,8 @@ from metromq.protocol.session.session import Grant, Receiver, Session
 from metromq.protocol.topics.names import split_shared, validate_topic
 from metromq.protocol.topics.tree import FilterTree
 
-RECENT_BYTES: Final = 4 << 20  # of topics whose routes are remembered
+RECENT_BYTES: Final = 512 << 10  # of topics whose routes are remembered: as many as a processor's caches hold,
+DEAR_BYTES: Final = 4 << 20  # or more where an access list or other brokers make it dear to look them up again
 ENTRY_BYTES: Final = 160  # what a topic costs there beside its own length,
 OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
 COPY_BYTES: Final = 200  # and for each peer
@@ -217,14 +218,15 @@ class RouteTable:
     def _look_up(self, topic: bytes, name: str) -> Route:
         shared = self.build(name)
         if self.read_check is None and self.remote_check is None:
-            self._dice = (self._dice * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-            if self._dice < 0x8000_0000 // KEPT_IN:
+            self._dice = (self._dice * 25_173 + 13_849) & 0xFFFF
+            if self._dice < 0x1_0000 // KEPT_IN:
                 self.recent.put(topic, shared, ENTRY_BYTES + len(topic))
             return shared
         route = self._for_topic(name, shared)
         size = ENTRY_BYTES + len(topic)
         if route is not shared:
             size += OWN_ROUTE_BYTES + 8 * len(route.targets) + COPY_BYTES * len(route.copies or ())
+        self.recent.limit_bytes = DEAR_BYTES
         self.recent.put(topic, route, size)
         return route
 
