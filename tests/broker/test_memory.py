@@ -55,6 +55,9 @@ class NoNetwork:
     def write(self, data: bytes) -> None:
         pass
 
+    def abort(self) -> None:
+        pass
+
 
 def test_a_connection_that_ends_leaves_nothing_for_the_collector() -> None:
     """It would not be found for long: what is old is out of its sight."""

@@ -93,7 +93,7 @@ class Contract:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
-        repeated = {message.payload for message in self._seen.published if message.qos == 1}  # by their publishers
+        repeated = {message.payload for message in self._seen.published if message.qos == 1 or message.again}
         for client, by_payload in self._got.items():
             for payload, deliveries in by_payload.items():
                 if payload in repeated:
@@ -128,7 +128,7 @@ class Contract:
             most = 1 + sum(1 for name in others if clients & {member.client for member in groups[name]})
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
-            restarted = any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
+            restarted = message.again or any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
             if len(exact) > most and not restarted:
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
