@@ -121,10 +121,10 @@ class Arrivals:
         for packed in grants:
             reader = Unpacker(packed)
             reader.u32()
-            grant = store.unpack_grant(session, reader)
-            if grant.full_filter() not in session.grants:
-                hub.subscriptions.restore(grant)
-                hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
+            full_filter, grant = store.unpack_grant(session, reader)
+            if full_filter not in session.grants:
+                hub.subscriptions.restore(full_filter, grant)
+                hub.commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
 
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""

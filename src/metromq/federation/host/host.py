@@ -272,6 +272,9 @@ class Host(Federation):
     def retains(self, message: Message) -> bool:
         return self._retained.accepts(message)
 
+    def not_retained(self, message: Message) -> None:
+        self._retained.not_kept(message)
+
     def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
         return self._retained.waits(session, full_filter, new)
 

@@ -8,6 +8,7 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
 from metromq.protocol.session.seen_ids import unpack_seen
 from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.topics.names import split_shared
 from metromq.protocol.wire.packets import Will
 
 OLD_LINK_PREFIX: Final = "$link/"  # of the client identifiers by which releases before LINK_OPENED recorded links
@@ -47,19 +48,20 @@ def unpack_detached(session: Session, reader: Unpacker) -> None:
     session.will = _unpack_will(reader)
 
 
-def pack_grant(grant: Grant) -> bytes:
+def pack_grant(full_filter: str, grant: Grant) -> bytes:
+    share, filter = split_shared(full_filter)
     flags = (
         grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
     )
-    packer = (
-        Packer().u32(grant.session.backlog.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
-    )
+    packer = Packer().u32(grant.session.backlog.number).text(filter).text(share).u8(flags).u32(grant.identifier)
     return packer.done()
 
 
-def unpack_grant(session: Session, reader: Unpacker) -> Grant:
+def unpack_grant(session: Session, reader: Unpacker) -> tuple[str, Grant]:
+    """The filter, with its group where it is shared, and how the session has subscribed to it."""
     filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
-    return Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    grant = session.grant(share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    return (f"$share/{share}/{filter}" if share else filter), grant
 
 
 def _pack_will(packer: Packer, will: Will | None) -> None:
@@ -124,8 +126,8 @@ def pack_state(session: Session) -> bytes:
     packer = Packer().u32(session.backlog.number).text(session.client_id).blob(pack_session(session))
     packer.u8(1 if session.connection is not None else 0).u64(session.detached_wall_us)
     packer.u32(len(session.grants))
-    for grant in session.grants.values():
-        packer.blob(pack_grant(grant))
+    for full_filter, grant in session.grants.items():
+        packer.blob(pack_grant(full_filter, grant))
     packer.u32(len(session.incoming))
     for packet_id in session.incoming:
         packer.u16(packet_id)
@@ -135,7 +137,7 @@ def pack_state(session: Session) -> bytes:
     return packer.done()
 
 
-def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
+def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
     """The session, its subscriptions and whether a client was connected when the snapshot was made."""
     reader = Unpacker(data)
     session = Session(reader.u32(), reader.text())
@@ -145,7 +147,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
     unpack_session(session, details)
     attached = bool(reader.u8())
     session.detached_wall_us = reader.u64()
-    grants: list[Grant] = []
+    grants: list[tuple[str, Grant]] = []
     for _ in range(reader.u32()):
         inner = Unpacker(reader.blob())
         inner.u32()
