@@ -184,12 +184,12 @@ class Departures:
 
     def _seen(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
-        seen = session.seen or SeenIds()
+        waiting: dict[str, set[int]] = {}
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
             message = self._hub.backlogs.load(entry)
             origin = message.origin or self._node.name
-            seen.discard(origin, message.origin_offset if message.origin else message.offset)
-        return seen
+            waiting.setdefault(origin, set()).add(message.origin_offset if message.origin else message.offset)
+        return (session.seen or SeenIds()).without(waiting)
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535

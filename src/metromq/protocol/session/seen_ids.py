@@ -38,11 +38,15 @@ class SeenIds:
         known = self._by_origin.get(origin)
         return known is not None and offset in known
 
-    def discard(self, origin: str, offset: int) -> None:
-        known = self._by_origin.get(origin)
-        if known is not None and offset in known:
-            known.remove(offset)
-            self._count -= 1
+    def without(self, ids: dict[str, set[int]]) -> "SeenIds":
+        """All but these. One that was queued twice is here twice, and both go."""
+        made = SeenIds()
+        for origin, offsets in self._by_origin.items():
+            gone = ids.get(origin)
+            kept = array("q", [offset for offset in offsets if offset not in gone]) if gone else offsets[:]
+            made._by_origin[origin] = kept
+            made._count += len(kept)
+        return made
 
     def merge(self, other: "SeenIds") -> None:
         for origin, offsets in other._by_origin.items():
