@@ -22,6 +22,7 @@ class Hop:
     shares_done: tuple[str, ...] = ()
     durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
     limit: int = HOP_LIMIT  # how many more links it may cross from there
+    passed: bool = False  # mark it PASSED
 
     @property
     def stage_name(self) -> str:
@@ -145,15 +146,26 @@ def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
     return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
-def pass_shares(host: Host, shares: tuple[str, ...], origin: str, number: int, limit: int) -> tuple[Hop, ...]:
-    """For shared subscriptions whose members have left since this broker was chosen: another one that has members."""
+def pass_shares(host: Host, shares: tuple[str, ...], arrival: Arrival, sender: str) -> tuple[Hop, ...]:
+    """For shared subscriptions whose members have left since this broker was chosen: another one that has members.
+
+    Where this broker knows of none, the sender may: brokers are told of members only if they distribute the topic. It
+    gets the message back, once.
+    """
     chosen: dict[str, tuple[str, ...]] = {}
-    for share in shares if limit > 0 else ():
+    returned: tuple[str, ...] = ()
+    for share in shares if arrival.limit > 0 else ():
         members = {peer: count for peer, count in _members(host, share).items() if peer != host.name}
         if members:
-            broker = pick(share, members, origin, number)
+            broker = pick(share, members, arrival.origin, arrival.number)
             chosen[broker] = (*chosen.get(broker, ()), share)
-    return tuple(Hop(peer, FINAL, True, (peer,), picked, limit=limit - 1) for peer, picked in chosen.items())
+        elif sender in host.router.announce_to(share) and sender not in arrival.served:
+            returned = (*returned, share)
+    limit = arrival.limit - 1
+    hops = [Hop(peer, FINAL, True, (peer,), picked, limit=limit, passed=True) for peer, picked in chosen.items()]
+    if returned:
+        hops.append(Hop(sender, FINAL, True, (sender, host.name), returned, limit=limit, passed=True))
+    return tuple(hops)
 
 
 def _shares(host: Host, topic: str) -> list[str]:
