@@ -73,7 +73,7 @@ class Host(Protocol):
 def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
     """Where the message goes, and whether it is the same for every message of the topic."""
     suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
-    shares = [share for share in _shares(host, arrival.topic) if share not in arrival.shares_done]
+    shares = [share for share in shares_for(host, arrival.topic) if share not in arrival.shares_done]
     onward, looped = _allowed(host, arrival, suggestion.onward)
     serves = suggestion.audience is not Audience.NOBODY
     if not serves:
@@ -168,7 +168,8 @@ def pass_shares(host: Host, shares: tuple[str, ...], arrival: Arrival, sender: s
     return tuple(hops)
 
 
-def _shares(host: Host, topic: str) -> list[str]:
+def shares_for(host: Host, topic: str) -> list[str]:
+    """The shared subscriptions that this broker knows of and that match."""
     return list(dict.fromkeys((*host.announcer.shares_for(topic), *host.interest.shares_for(topic))))
 
 

@@ -95,7 +95,8 @@ class CatchUp:
                 continue
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
-            self._hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
+            hop = Hop(effect.heir, HANDOVER, True, served, shares_done=self._copies.shares_done(message))
+            self._hub.publishing.replay(message, [self._copies.for_hop(hop)])
 
     def replay(self, effect: Replay) -> None:
         """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""

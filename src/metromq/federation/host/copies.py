@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, pass_shares
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, pass_shares, shares_for
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
@@ -80,14 +80,21 @@ class Copies:
         route = self._node.route(message.topic, CLIENT, self._node.name, number)
         if route.serves and message.qos and log is not None:  # it may be handed back to us after a takeover
             self._inbox.received(self._node.name, number, DISTRIBUTE)
-            self._served(self._node.name, number, route)
+            self._served(self._node.name, number, route, ())
         return route
 
-    def _served(self, origin: str, number: int, route: Distribution) -> None:
+    def _served(self, origin: str, number: int, route: Distribution, done: tuple[str, ...]) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
-        shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
+        shares = [*route.shares, *done, *(share for hop in route.hops for share in hop.shares)]
         if shares:
             self._inbox.shared(origin, number, shares)
+
+    def shares_done(self, message: Message) -> tuple[str, ...]:
+        """The shared subscriptions of which members were chosen when the message was distributed here."""
+        origin = message.origin or self._node.name
+        number = message.origin_offset if message.origin else message.offset
+        known = shares_for(self._node, message.topic)
+        return tuple(share for share in known if self._inbox.has_shared(origin, number, share))
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
@@ -109,7 +116,7 @@ class Copies:
             entry.limit,
         )
         if message.qos:
-            self._served(message.origin, message.origin_offset, route)
+            self._served(message.origin, message.origin_offset, route, entry.shares_done)
         return Distribution(route.hops + passed, route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:
