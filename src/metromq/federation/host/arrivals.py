@@ -69,7 +69,8 @@ class Arrivals:
         if passes:
             returns = False  # it has gone on from here already
             self._departures.again(piece.client, seen)
-        merges = session is not None and not returns
+        resumes = session is not None and not returns and not passes and _is_newer(piece, session)
+        merges = session is not None and not returns and not resumes
         arrival = Arrival(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
@@ -79,7 +80,11 @@ class Arrivals:
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
+        if resumes:
+            seen.merge(self._departures.seen_by(session))
+        if not merges:
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
+        session.greeted_us = max(session.greeted_us, piece.greeted_us)
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
@@ -193,6 +198,11 @@ class Arrivals:
     def _id(self, entry: Entry) -> tuple[str, int]:
         message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+
+def _is_newer(piece: Piece, session: Session) -> bool:
+    """Whether the client knows of the session that comes, and not of the one that is here and waits for it."""
+    return session.connection is None and piece.greeted_us > session.greeted_us
 
 
 def _by_origin(entries: list[Entry], ids: list[tuple[str, int]]) -> list[Entry]:

@@ -156,6 +156,7 @@ class Departures:
         piece = Piece(session.client_id, departure.number, flags, session.username)
         piece.taken_us, piece.opened_us = departure.taken_us, session.opened_us
         piece.clean_us, piece.expiry_s, piece.sequence = session.clean_us, session.expiry_s, session.backlog.sequence
+        piece.greeted_us = session.greeted_us
         piece.waiting = [self._waiting(session, entry) for entry in entries]
         if departure.first:
             piece.flags |= FIRST
@@ -163,7 +164,7 @@ class Departures:
             piece.incoming = list(session.incoming)
             piece.untold = self._untold(session)
             piece.base = session.arrival
-            departure.seen = self._seen(session)
+            departure.seen = self.seen_by(session)
             departure.seen.merge(departure.passing)
             departure.incoming = piece.incoming
             piece.seen = departure.seen.pack()
@@ -182,7 +183,7 @@ class Departures:
                 found.append((full_filter, now_us - since_us, peers))
         return found
 
-    def _seen(self, session: Session) -> SeenIds:
+    def seen_by(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
         waiting: dict[str, set[int]] = {}
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):

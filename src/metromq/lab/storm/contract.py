@@ -93,7 +93,7 @@ class Contract:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
-        repeated = {message.payload for message in self._seen.published if message.qos == 1}  # by their publishers
+        repeated = {message.payload for message in self._seen.published if self._may_repeat(message)}
         for client, by_payload in self._got.items():
             for payload, deliveries in by_payload.items():
                 if payload in repeated:
@@ -102,6 +102,10 @@ class Contract:
                 if len(exact) > 1 and not self._restarted(client, exact[0].at, exact[-1].at):
                     times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
                     yield f"twice: {client} got {payload} at QoS {exact[0].qos} at {times}"
+
+    def _may_repeat(self, message: Published) -> bool:
+        """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
+        return message.qos == 1 or self._restarted(message.client, message.sent, message.acked)
 
     def _restarted(self, client: str, start: float, end: float) -> bool:
         """Whether the client began anew between two times, or went on while its broker of before was out of reach."""
@@ -128,7 +132,9 @@ class Contract:
             most = 1 + sum(1 for name in others if clients & {member.client for member in groups[name]})
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
-            restarted = any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
+            restarted = self._may_repeat(message) or any(
+                self._restarted(one.client, message.sent, got[-1].at) for one in exact
+            )
             if len(exact) > most and not restarted:
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"

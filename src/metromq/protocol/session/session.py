@@ -68,5 +68,6 @@ class Session:
         self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
         self.departed_us = 0  # the CONNECT there
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
+        self.greeted_us = 0  # the last CONNECT that was let in: what its client knows of the session
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
