@@ -42,7 +42,6 @@ from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
     VERSION,
-    Announcement,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
@@ -90,9 +89,6 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
-        self._started_us = now_us
-        self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
-        self._silence_us = 0  # before the frame that is being handled
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.counters = NodeCounters()
@@ -168,8 +164,6 @@ class Node:
             raise ProtocolViolation(f"{peer} is no member of the city")
         self.counters.frames_in += 1
         decoded = decode_frame(data)
-        self._silence_us = now_us - self._heard_us.get(peer, self._started_us)
-        self._heard_us[peer] = now_us
         return self._counted(self._handlers[type(decoded)](peer, decoded, now_us))
 
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:
@@ -324,17 +318,13 @@ class Node:
             self._forget_routes(topic_filter)
         effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        late = tuple((item.topic_filter, self._age_us(item)) for item in plain if item.age_ms)
+        late = tuple((item.topic_filter, item.age_ms * 1000) for item in plain if item.age_ms)
         if late:  # who announces at once asks for retained messages itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
-        late += tuple((item.topic_filter, self._age_us(item)) for item in unserved if item not in plain)
+        late += tuple((item.topic_filter, item.age_ms * 1000) for item in unserved if item not in plain)
         if late:
             effects.append(Replay(peer, late))
         return effects
-
-    def _age_us(self, item: Announcement) -> int:
-        """Since when a peer wants a filter. One that was restarted does not know; it may be since we last heard it."""
-        return max(item.age_ms * 1000, self._silence_us)
 
     def _has_members(self, share: str) -> bool:
         """Whether a shared subscription has had members that this broker could choose from."""

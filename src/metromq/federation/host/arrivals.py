@@ -131,6 +131,7 @@ class Arrivals:
             reader = Unpacker(packed)
             reader.u32()
             grant = store.unpack_grant(session, reader)
+            grant.since_us = hub.clock.wall_us  # of the time before `untold` tells
             if grant.full_filter() not in session.grants:
                 hub.subscriptions.restore(grant)
                 hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))

@@ -114,8 +114,16 @@ class Host(Federation):
                     session.opened_us,
                     session.clean_us,
                 )
+            self._remember_ages(session)
         self.run(self.node.directory.living(self.city.names))
         self.tick()
+
+    def _remember_ages(self, session: Session) -> None:
+        clock = self.hub.clock
+        for full_filter, grant in session.grants.items():
+            if grant.since_us:
+                age_us = max(0, clock.wall_us - grant.since_us)
+                self.node.announcer.wanted_since(full_filter, self._now_us() - age_us)
 
     def stop(self) -> None:
         for link in self.links.values():
@@ -274,6 +282,7 @@ class Host(Federation):
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int) -> None:
+        self._catch_up.recalled(message)
         if message.kind == KIND_LINK and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
 
@@ -284,6 +293,7 @@ class Host(Federation):
         for keep in kept:
             packer.text(keep.peer).blob(encode_frame(keep.frame))
         self._retained.pack(packer)
+        self._catch_up.pack(packer)
         return packer.done()
 
     def restored(self, state: bytes) -> None:
@@ -295,3 +305,5 @@ class Host(Federation):
             peer = reader.text()
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
         self._retained.unpack(reader)
+        if not reader.at_end():
+            self._catch_up.unpack(reader)

@@ -83,9 +83,10 @@ class Receiving:
             self._roaming.arrived(peer, message)
             return
         if entry.flags & SYNC:
-            self._retained.sync(message)
+            if self._retained.sync(message):
+                self._inbox.given(message.origin, message.origin_offset)
             return
-        if message.retain and self._retained.has(message):
+        if message.retain and not message.qos and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses, peer)

@@ -163,10 +163,12 @@ class RetainedVersions:
         if peers:
             self._hub.publishing.replay(message, peers)
 
-    def sync(self, message: Message) -> None:
-        """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
-        if self._hub.retained.keep(message) and message.payload:
+    def sync(self, message: Message) -> bool:
+        """A stored message that a peer has: if it is newer it is kept, and given to who subscribed before it came."""
+        is_newer = self._hub.retained.keep(message)
+        if is_newer and message.payload:
             self._give(message)
+        return is_newer
 
     def _give(self, message: Message) -> None:
         hub = self._hub

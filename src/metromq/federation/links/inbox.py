@@ -124,6 +124,11 @@ class Inbox:
                 is_passed = use == SHARE and uses & HANDED_ON
                 memory.add(use, _share_id("", offset, uses >> _LIMIT_SHIFT) if is_passed else offset, False)
 
+    def given(self, origin: str, offset: int) -> None:
+        """The own subscribers have had a message as a stored one: the publication itself may still come."""
+        if offset >= 0:
+            self._memory(origin).add(DELIVER, offset, True)
+
     def shared(self, origin: str, offset: int, shares: Iterable[str]) -> None:
         """This broker has chosen members of shared subscriptions for a message."""
         memory = self._memory(origin)

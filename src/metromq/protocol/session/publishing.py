@@ -283,9 +283,9 @@ class Publishing:
             return True
         origin = message.origin or self._name
         offset = message.origin_offset if message.origin or log is None else log.next_offset()
-        if offset < 0 or (session.roamed and seen.holds(origin, offset)):
+        if offset < 0 or (session.roamed and seen.holds_fleeting(origin, offset)):
             return offset < 0
-        seen.add(origin, offset)
+        seen.add_fleeting(origin, offset)
         return True
 
     def deliver12(

@@ -8,6 +8,9 @@ from metromq.protocol.packing import Packer, Unpacker
 MAX_IDS: Final = 8192  # of one session; a copy that comes later than this many others is not recognised
 
 
+_FLEETING: Final = "\0"  # behind the origin of what was sent at QoS 0
+
+
 @final
 class SeenIds:
     """The newest ids by origin. Adding is cheap; looking up is not, but only sessions that have moved look up."""
@@ -15,6 +18,10 @@ class SeenIds:
     def __init__(self) -> None:
         self._by_origin: dict[str, array[int]] = {}
         self._count = 0
+
+    def add_fleeting(self, origin: str, offset: int) -> None:
+        """It was sent at QoS 0, and may be lost: it need not be sent so again."""
+        self.add(origin + _FLEETING, offset)
 
     def add(self, origin: str, offset: int) -> None:
         known = self._by_origin.get(origin)
@@ -33,6 +40,9 @@ class SeenIds:
         half = (len(known) + 1) // 2
         del known[:half]
         self._count -= half
+
+    def holds_fleeting(self, origin: str, offset: int) -> bool:
+        return self.holds(origin, offset) or self.holds(origin + _FLEETING, offset)
 
     def holds(self, origin: str, offset: int) -> bool:
         known = self._by_origin.get(origin)

@@ -34,6 +34,7 @@ class Grant:
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier  # 0: none
+        self.since_us = 0  # since when the city is to know of it, by the clock of this broker; 0: not recorded
 
     def full_filter(self) -> str:
         return f"$share/{self.share}/{self.filter}" if self.share else self.filter

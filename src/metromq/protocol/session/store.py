@@ -58,12 +58,14 @@ def pack_grant(grant: Grant) -> bytes:
     packer = (
         Packer().u32(grant.session.backlog.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
     )
-    return packer.done()
+    return packer.u64(grant.since_us).done()
 
 
 def unpack_grant(session: Session, reader: Unpacker) -> Grant:
     filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
-    return Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    grant = Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    grant.since_us = 0 if reader.at_end() else reader.u64()
+    return grant
 
 
 def _pack_will(packer: Packer, will: Will | None) -> None:
