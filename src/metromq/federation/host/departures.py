@@ -6,7 +6,7 @@ that this broker sent before it learned of the new place, and what it sends late
 With the markers of all brokers the session is drained. Until then what still comes here is sent on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, final
 
 from metromq.federation.distribution import Hop
@@ -186,11 +186,22 @@ class Departures:
     def seen_by(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
         waiting: dict[str, set[int]] = {}
+        for origin, offset in self._ids(session):
+            waiting.setdefault(origin, set()).add(offset)
+        return (session.seen or SeenIds()).without(waiting)
+
+    def waiting_for(self, session: Session) -> SeenIds:
+        """What waits here for a session that has left, and counts as had when it stays after all."""
+        waiting = SeenIds()
+        for origin, offset in self._ids(session):
+            waiting.add(origin, offset)
+        return waiting
+
+    def _ids(self, session: Session) -> Iterator[tuple[str, int]]:
+        self._hub.backlogs.load_all(session.backlog)
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
             message = self._hub.backlogs.load(entry)
-            origin = message.origin or self._node.name
-            waiting.setdefault(origin, set()).add(message.origin_offset if message.origin else message.offset)
-        return (session.seen or SeenIds()).without(waiting)
+            yield (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535

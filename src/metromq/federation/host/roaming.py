@@ -17,7 +17,6 @@ from metromq.protocol.session.handshake import FOREIGN
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
@@ -144,7 +143,7 @@ class Roaming:
             self._departures.cancel(client_id)
             session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
-            session.seen = SeenIds()
+            session.seen = self._departures.waiting_for(session)
         connection = self._entering[client_id] = self._held.pop(client_id).connection
         connection.proceed()
         if connection.output.closing:
