@@ -78,9 +78,10 @@ class SeenIds:
 
 
 def unpack_seen(data: bytes) -> SeenIds:
+    """No bytes: nothing."""
     made = SeenIds()
     reader = Unpacker(data)
-    for _ in range(reader.u32()):
+    for _ in range(reader.u32() if data else 0):
         origin = reader.text()
         offsets = array("q")
         offsets.frombytes(reader.blob())
