@@ -83,7 +83,7 @@ class Receiving:
             self._roaming.arrived(peer, message)
             return
         if entry.flags & SYNC:
-            if self._retained.sync(message):
+            if self._retained.sync(message, peer):
                 self._inbox.given(message.origin, message.origin_offset)
             return
         if message.retain and not message.qos and self._retained.has(message):
