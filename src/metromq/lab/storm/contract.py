@@ -5,12 +5,15 @@ Each rule yields breaches, sentences that name the client, the message and the p
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
 from metromq.protocol.topics.names import matches, split_shared
 
 GRACE_S: Final = 1.0  # a subscription is known to every broker within reach so long after its SUBACK
+ORDER_S: Final = 1.0  # so long a session that has moved waits for what is older and still under way
+MENDED_S: Final = 5.0  # so long after a repair links and owners are as before
 WATCHER: Final = "watch"
 
 
@@ -28,6 +31,7 @@ class Contract:
             if not delivery.retain and delivery.payload:
                 self._got[delivery.client][delivery.payload].append(delivery)
         self._last_fault = max((at for at, _ in seen.faults), default=-1.0)
+        self._troubles = troubles(seen)
 
     # Sessions, as clients know them.
 
@@ -155,15 +159,36 @@ class Contract:
                 stream = (message.client, message.broker, message.topic, message.qos, delivery.qos)
                 before = newest.get(stream)
                 if before is not None and before.number > message.number:
-                    if not self._is_member(client) and not self._is_merged(client, delivery.at):
+                    if not self._may_be_late(client, message, delivery):
                         yield f"order: {client} got {before.payload} before {_shown(message)}"
                 else:
                     newest[stream] = message
 
-    def _is_merged(self, client: str, at: float) -> bool:
-        """Whether the client began anew while its session was away: what that one brings later has no place before."""
+    def _may_be_late(self, client: str, message: Published, delivery: Delivered) -> bool:
+        """The exceptions to order that the contract lists."""
+        if self._is_member(client) or self._is_merged(client, message, delivery.at):
+            return True
+        if self._seen.routing == "geographic" and message.topic[0].isdigit():
+            return self._is_troubled(message.sent, delivery.at)  # the area may have had another owner meanwhile
+        moved = [move for move in self._moves(client) if message.sent <= move <= delivery.at]
+        return any(self._is_troubled(message.sent, move + ORDER_S) for move in moved)
+
+    def _moves(self, client: str) -> list[float]:
+        """When the client asked another broker than before."""
+        connections = self._by_client[client]
+        return [two.asked for one, two in pairwise(connections) if one.broker != two.broker]
+
+    def _is_troubled(self, start: float, end: float) -> bool:
+        return any(begun <= end and over >= start for begun, over in self._troubles)
+
+    def _is_merged(self, client: str, message: Published, at: float) -> bool:
+        """Whether the client had begun anew while its session was away: what that one brings has no place before."""
         opened = [one for one in self._by_client[client] if one.opened < at]
-        return any(one.keeps and (not one.present or one.apart) for one in opened[1:])
+        apart = [one for one in opened[1:] if one.keeps and (not one.present or one.apart)]
+        return any(message.sent <= self._calm_after(one.opened) for one in apart)
+
+    def _calm_after(self, at: float) -> float:
+        return max((over for begun, over in self._troubles if begun <= at <= over), default=at) + MENDED_S
 
     def _is_member(self, client: str) -> bool:
         """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""
@@ -224,6 +249,25 @@ def _shown(message: Published) -> str:
         f"{message.payload} ({message.client} at {message.broker}, {message.topic}, QoS {message.qos}, "
         f"sent {message.sent:.3f}, acknowledged {acked})"
     )
+
+
+def troubles(seen: Seen) -> list[tuple[float, float]]:
+    """From when to when something was broken, and for a while after."""
+    broken: dict[str, None] = {}
+    found: list[tuple[float, float]] = []
+    begun = 0.0
+    for at, text in sorted([*seen.faults, *seen.mends]):
+        _, verb, *words = text.split()
+        if not broken:
+            begun = at
+        if verb in ("heal", "start", "resume"):
+            for gone in [one for one in broken if one == " ".join(words)]:
+                del broken[gone]
+            if not broken and begun < at:
+                found.append((begun, at + MENDED_S))
+        else:
+            broken[words[0] if verb in ("kill", "power", "pause") else ""] = None
+    return [*found, (begun, FOREVER)] if broken else found
 
 
 def judge(seen: Seen) -> list[str]:

@@ -26,7 +26,7 @@ class SimulatedStorm:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.seen = Seen()
+        self.seen = Seen(routing=history.routing)
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
         self._names = self.city.city.names
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
@@ -80,6 +80,7 @@ class SimulatedStorm:
             self.seen.faults.append((self.now, str(step)))
         if step.verb in ("heal", "start", "resume"):
             self._mended_at = self.now
+            self.seen.mends.append((self.now, str(step)))
         self._verbs[step.verb](step.words)
 
     def _calm(self) -> None:
