@@ -144,7 +144,8 @@ class Arrivals:
 
     def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> None:
         hub = self._hub
-        if hub.delivery.came_already(session, item.message):
+        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one.
+        if hub.delivery.came_already(session, item.message, not is_aligned):
             return
         if not is_aligned:
             if item.state <= SENT:  # of the others the client has had the message

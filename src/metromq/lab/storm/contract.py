@@ -97,16 +97,22 @@ class Contract:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
-        repeated = {message.payload for message in self._seen.published if self._may_repeat(message)}
+        sent = {message.payload: message for message in self._seen.published}
         for client, by_payload in self._got.items():
             for payload, deliveries in by_payload.items():
-                if payload in repeated:
+                message = sent.get(payload)
+                exact = [delivery for delivery in deliveries if delivery.qos != 1]
+                is_repeated = message is not None and self._may_repeat(message)  # others are wills
+                if len(exact) < 2 or is_repeated or self._may_come_again(client, exact):
                     continue
-                for qos in (0, 2):  # by two subscriptions it may come at two
-                    times = [delivery.at for delivery in deliveries if delivery.qos == qos]
-                    if len(times) > 1 and not self._restarted(client, times[0], times[-1]):
-                        shown = ", ".join(f"{at:.3f}" for at in times)
-                        yield f"twice: {client} got {payload} at QoS {qos} at {shown}"
+                times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
+                yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
+
+    def _may_come_again(self, client: str, exact: list[Delivered]) -> bool:
+        if self._restarted(client, exact[0].at, exact[-1].at):
+            return True
+        # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
+        return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
 
     def _may_repeat(self, message: Published) -> bool:
         """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
@@ -166,7 +172,7 @@ class Contract:
 
     def _may_be_late(self, client: str, message: Published, delivery: Delivered) -> bool:
         """The exceptions to order that the contract lists."""
-        if self._is_member(client) or self._is_merged(client, message, delivery.at):
+        if self._is_member(client) or self._is_merged(client, message.sent, delivery.at):
             return True
         if self._seen.routing == "geographic" and message.topic[0].isdigit():
             return self._is_troubled(message.sent, delivery.at)  # the area may have had another owner meanwhile
@@ -181,11 +187,11 @@ class Contract:
     def _is_troubled(self, start: float, end: float) -> bool:
         return any(begun <= end and over >= start for begun, over in self._troubles)
 
-    def _is_merged(self, client: str, message: Published, at: float) -> bool:
+    def _is_merged(self, client: str, sent: float, at: float) -> bool:
         """Whether the client had begun anew while its session was away: what that one brings has no place before."""
         opened = [one for one in self._by_client[client] if one.opened < at]
         apart = [one for one in opened[1:] if one.keeps and (not one.present or one.apart)]
-        return any(message.sent <= self._calm_after(one.opened) for one in apart)
+        return any(sent <= self._calm_after(one.opened) for one in apart)
 
     def _calm_after(self, at: float) -> float:
         return max((over for begun, over in self._troubles if begun <= at <= over), default=at) + MENDED_S
