@@ -97,14 +97,11 @@ class CatchUp:
         for entry in taken:
             message = hub.backlogs.load(entry)
             slip = read_slip(entry.note)
+            number = message.origin_offset if message.origin else message.offset
             route = self._node.route(
-                message.topic,
-                CLIENT,
-                self._node.name,
-                message.origin_offset if message.origin else message.offset,
-                shares_done=slip.shares_done,
-                check=True,
+                message.topic, CLIENT, self._node.name, number, shares_done=slip.shares_done, check=True
             )
+            self._copies.rerouted(message.origin or self._node.name, number, route)
             if route.hops or route.shares:
                 hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
             hub.backlogs.abandon(backlog, entry)

@@ -129,11 +129,11 @@ class Inbox:
         if offset >= 0:
             self._memory(origin).add(DELIVER, offset, True)
 
-    def shared(self, origin: str, offset: int, shares: Iterable[str]) -> None:
-        """This broker has chosen members of shared subscriptions for a message."""
+    def shared(self, origin: str, offset: int, shares: Iterable[str], again: bool = False) -> None:
+        """This broker has chosen members of shared subscriptions for a message; `again`: perhaps somebody had before."""
         memory = self._memory(origin)
         for share in shares:
-            memory.add(SHARE, _share_id(share, offset), False)
+            memory.add(SHARE, _share_id(share, offset), again)
 
     def has_shared(self, origin: str, offset: int, share: str) -> bool:
         memory = self._origins.get(origin)
