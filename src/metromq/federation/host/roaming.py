@@ -21,6 +21,7 @@ from metromq.protocol.session.session import Session
 from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
+STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 
 
@@ -67,6 +68,7 @@ class Roaming:
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
         self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
+        self._ticked_at = hub.clock.now
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
         # Clients that were let in; they may still have to wait for the journal.
@@ -107,8 +109,19 @@ class Roaming:
         is_elsewhere = effect.broker and effect.broker != self._node.name
         if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
             self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
-        else:
+        elif self._is_sure():
             self._let_in(effect.client)
+        else:  # at the next tick: until then we may see that it has gone
+            self._timers.at(self._hub.clock.now, lambda: self._still_waits(effect.client, effect.time_us))
+
+    def _is_sure(self) -> bool:
+        """Whether what we know of clients is up to date, as far as we know."""
+        stood_still = self._hub.clock.now - self._ticked_at > STANDSTILL_S
+        return not stood_still and self._node.up.issuperset(self._node.neighbours)
+
+    def _still_waits(self, client_id: str, time_us: int) -> None:
+        if self._waits(client_id, time_us):
+            self._let_in(client_id)
 
     def refused(self, effect: SessionRefused) -> None:
         if self._waits(effect.client, effect.time_us):
@@ -225,6 +238,7 @@ class Roaming:
         hub.delivery.pump(taken)
 
     def tick(self) -> None:
+        self._ticked_at = self._hub.clock.now
         self._departures.tick()
 
     def is_busy(self) -> bool:

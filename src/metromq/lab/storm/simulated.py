@@ -138,6 +138,9 @@ class SimulatedStorm:
         name, broker, keeps = words[0], self._name(words[1]), words[2] == "keeps"
         client = self._client(name)
         self._leave(name, True)
+        if not keeps:  # its tokens start again, and what was under way is not sent again
+            self._sent = {key: sent for key, sent in self._sent.items() if key[0] != name}
+            self._asked = {key: asked for key, asked in self._asked.items() if key[0] != name}
         wish = (words[3], words[4], float(words[5])) if len(words) > 3 else None
         will = Will(wish[0], wish[1].encode(), 2, False, Properties(will_delay_s=int(wish[2]))) if wish else None
         before = self._connections.get(name)
