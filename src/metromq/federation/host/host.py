@@ -228,7 +228,7 @@ class Host(Federation):
         return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
-        if not self.roaming.is_entering(session.client_id):
+        if not session.departed_to and not self.roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:

@@ -173,7 +173,7 @@ class Roaming:
 
     def is_entering(self, client_id: str) -> bool:
         """Whether the claim on this client is that of a CONNECT, which ends the session that was here."""
-        return client_id in self._entering
+        return client_id in self._entering or client_id in self._held
 
     def entered(self, session: Session) -> None:
         """A client is in; one whose identifier we assigned asked nobody, but its session may be looked for later."""
@@ -267,8 +267,13 @@ class Roaming:
             self._hub.sessions.detach(session, True)
         if session.closed:
             return
+        if session.departed_to not in ("", effect.broker):
+            # What is here is a shell: the session is where it went, and whoever told us may not know of that.
+            self._run(self._node.directory.passed_on(session.departed_to, effect, session.username, session.opened_us))
         if effect.clean_start or not session.expiry_s:
             self._hub.sessions.close(session)
+            return
+        if session.departed_to:
             return
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.backlog.waiting())
         session.arriving = False
