@@ -102,8 +102,7 @@ class CatchUp:
                 message.topic, CLIENT, self._node.name, number, shares_done=slip.shares_done, check=True
             )
             self._copies.rerouted(message.origin or self._node.name, number, route)
-            if route.hops or route.shares:
-                hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
+            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True)
             hub.backlogs.abandon(backlog, entry)
 
     def hand_over(self, effect: HandOver) -> None:

@@ -80,14 +80,16 @@ class Copies:
         route = self._node.route(message.topic, CLIENT, self._node.name, number)
         if route.serves and message.qos and log is not None:  # it may be handed back to us after a takeover
             self._inbox.received(self._node.name, number, DISTRIBUTE)
-            self._served(self._node.name, number, route, ())
+            self._served(self._node.name, number, route)
         return route
 
-    def _served(self, origin: str, number: int, route: Distribution, done: tuple[str, ...]) -> None:
+    def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
-        shares = [*route.shares, *done, *(share for hop in route.hops for share in hop.shares)]
+        shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
+        if entry is not None:
+            shares += entry.shares_done
         if shares:
-            self._inbox.shared(origin, number, shares)
+            self._inbox.shared(origin, number, shares, entry is not None and bool(entry.flags & CHECK))
 
     def rerouted(self, origin: str, number: int, route: Distribution) -> None:
         """The same for a message that another broker may have distributed, whose copies come without a mark."""
@@ -120,7 +122,7 @@ class Copies:
             entry.limit,
         )
         if message.qos:
-            self._served(message.origin, message.origin_offset, route, entry.shares_done)
+            self._served(message.origin, message.origin_offset, route, entry)
         return Distribution(route.hops + passed, route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:
