@@ -56,6 +56,7 @@ from metromq.federation.links.frames import (
     decode_frame,
 )
 from metromq.federation.routing import ROUTINGS, Audience, Router
+from metromq.federation.silences import Silences
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
 
@@ -89,6 +90,7 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
+        self._silences = Silences(city.membership.hello_interval_ms * city.membership.far_factor * 2000, now_us)
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.counters = NodeCounters()
@@ -163,6 +165,7 @@ class Node:
         if peer not in self.peers:
             raise ProtocolViolation(f"{peer} is no member of the city")
         self.counters.frames_in += 1
+        self._silences.heard(peer, now_us)
         decoded = decode_frame(data)
         return self._counted(self._handlers[type(decoded)](peer, decoded, now_us))
 
@@ -310,7 +313,9 @@ class Node:
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
-        unserved = [item for item in fresh if item.age_ms and not self._has_members(item.topic_filter)]
+        unheard_us = self.unheard_us(peer, now_us)  # an announcement may have been as long under way
+        ages = {item.topic_filter: max(item.age_ms * 1000, unheard_us) for item in fresh}
+        unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self._apply_interest(peer, frame)
         if not changed:
             return []
@@ -318,13 +323,21 @@ class Node:
             self._forget_routes(topic_filter)
         effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        late = tuple((item.topic_filter, item.age_ms * 1000) for item in plain if item.age_ms)
+        late = tuple((item.topic_filter, ages[item.topic_filter]) for item in plain if ages[item.topic_filter])
         if late:  # who announces at once asks for retained messages itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
-        late += tuple((item.topic_filter, item.age_ms * 1000) for item in unserved if item not in plain)
+        late += tuple(
+            (item.topic_filter, ages[item.topic_filter])
+            for item in unserved
+            if ages[item.topic_filter] and item not in plain
+        )
         if late:
             effects.append(Replay(peer, late))
         return effects
+
+    def unheard_us(self, peer: str, now_us: int) -> int:
+        """How long the peer could not be heard until lately; 0: it could."""
+        return self._silences.before(peer, now_us)
 
     def _has_members(self, share: str) -> bool:
         """Whether a shared subscription has had members that this broker could choose from."""

@@ -74,6 +74,9 @@ class Arrivals:
         arrival = Arrival(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
+        unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
+        if unheard_us:  # it may believe that it had told us
+            arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
@@ -200,6 +203,18 @@ class Arrivals:
     def _id(self, entry: Entry) -> tuple[str, int]:
         message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+
+def _filters(piece: Piece) -> list[str]:
+    """The plain subscriptions that came with a piece."""
+    readers = [Unpacker(packed) for packed in piece.grants]
+    found: list[str] = []
+    for reader in readers:
+        reader.u32()
+        topic_filter, share = reader.text(), reader.text()
+        if not share:
+            found.append(topic_filter)
+    return found
 
 
 def _is_newer(piece: Piece, session: Session) -> bool:

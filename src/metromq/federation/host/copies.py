@@ -86,10 +86,10 @@ class Copies:
     def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
         shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
-        if entry is not None:
-            shares += entry.shares_done
         if shares:
             self._inbox.shared(origin, number, shares, entry is not None and bool(entry.flags & CHECK))
+        if entry is not None and entry.shares_done:
+            self._inbox.shared_elsewhere(origin, number, entry.shares_done)
 
     def rerouted(self, origin: str, number: int, route: Distribution) -> None:
         """The same for a message that another broker may have distributed, whose copies come without a mark."""

@@ -32,6 +32,9 @@ _LIMIT_SHIFT: Final = 4
 _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has crossed a link
 
 
+_ELSEWHERE: Final = -2  # in place of a limit
+
+
 def _share_id(share: str, offset: int, limit: int = -1) -> int:
     """Among the ids of an origin: one shared subscription of a message; with a limit, one pass between members."""
     text = f"{share}\0{offset}\0{limit}".encode()
@@ -135,9 +138,17 @@ class Inbox:
         for share in shares:
             memory.add(SHARE, _share_id(share, offset), again)
 
+    def shared_elsewhere(self, origin: str, offset: int, shares: Iterable[str]) -> None:
+        """Others have chosen, and perhaps this broker: their copy may still come."""
+        memory = self._memory(origin)
+        for share in shares:
+            memory.add(SHARE, _share_id(share, offset, _ELSEWHERE), False)
+
     def has_shared(self, origin: str, offset: int, share: str) -> bool:
+        """Whether members of a shared subscription are chosen, as far as this broker knows."""
         memory = self._origins.get(origin)
-        return memory is not None and memory.seen(SHARE, _share_id(share, offset), True)
+        ids = _share_id(share, offset), _share_id(share, offset, _ELSEWHERE)
+        return memory is not None and any(memory.seen(SHARE, number, True) for number in ids)
 
     def accept(self, sender: str, entry: LinkMessage, own_name: str) -> int:
         """What to do with a message: DROP, or any of DELIVER, DISTRIBUTE and SHARE. Remembers the decision.

@@ -153,7 +153,8 @@ class Contract:
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
 
     def _order_is_kept(self) -> Iterator[str]:
-        sent = {message.payload: message for message in self._seen.published if message.payload}
+        kept = [message for message in self._seen.published if message.payload and not self._is_resent(message)]
+        sent = {message.payload: message for message in kept}
         for client, by_payload in self._got.items():
             firsts = sorted(
                 (deliveries[0] for payload, deliveries in by_payload.items() if payload in sent and deliveries),
@@ -169,6 +170,10 @@ class Contract:
                         yield f"order: {client} got {before.payload} before {_shown(message)}"
                 else:
                     newest[stream] = message
+
+    def _is_resent(self, message: Published) -> bool:
+        """Whether its publisher may have sent it again over another connection: there it has another place."""
+        return any(message.sent < one.asked < message.acked for one in self._by_client[message.client])
 
     def _may_be_late(self, client: str, message: Published, delivery: Delivered) -> bool:
         """The exceptions to order that the contract lists."""
