@@ -8,6 +8,7 @@ from metromq.federation.distribution import Hop
 from metromq.federation.effects import HandOver, Replay, Reroute
 from metromq.federation.host.copies import Copies
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
+from metromq.federation.links.inbox import DISTRIBUTE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
@@ -113,6 +114,8 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or self._node.router.key(message.topic) != effect.key:
                 continue
+            if message.kind == KIND_LINK and not record.uses & DISTRIBUTE:
+                continue  # whoever sent it has distributed it
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
             hop = Hop(effect.heir, HANDOVER, True, served, shares_done=self._copies.shares_done(message))

@@ -12,11 +12,11 @@ from metromq.lab.sim.broker import SimBroker
 from metromq.lab.sim.city import SimCity
 from metromq.lab.sim.client import Delivery, SimClient
 from metromq.lab.storm.history import TOPICS, History, Step
-from metromq.lab.storm.seen import Connection, Delivered, Published, Seen, Subscribed
+from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
 from metromq.protocol.wire.packets import MQTT5, MQTT311, Properties
 
 PROBE: Final = "probe-"
-LAST_S: Final = 40.0  # longer than any will waits
+LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LINKS_S: Final = 3.0
 
@@ -96,7 +96,7 @@ class SimulatedStorm:
             if last.keeps and not client.is_open:
                 self._connect((name, last.broker, "keeps"))
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
-        self.city.run(LAST_S)
+        self.city.run(self._longest_will() + LAST_S)
         self.city.settle(QUIET_S)
         for name in self._names:
             self._probe(name)
@@ -104,6 +104,11 @@ class SimulatedStorm:
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
+
+    def _longest_will(self) -> float:
+        """How long some will, that should or should not fire, may still wait."""
+        waits = [one.ended + one.will[2] - self.now for one in self.seen.connections if one.will and one.ended < FOREVER]
+        return max([0.0, *waits])
 
     def _probe(self, broker: str) -> None:
         """The retained values that a newcomer gets at this broker."""
