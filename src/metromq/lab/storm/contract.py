@@ -11,7 +11,6 @@ from typing import Final
 from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
 from metromq.protocol.topics.names import matches, split_shared
 
-GRACE_S: Final = 1.0  # a subscription is known to every broker within reach so long after its SUBACK
 ORDER_S: Final = 1.0  # so long a session that has moved waits for what is older and still under way
 MENDED_S: Final = 5.0  # so long after a repair links and owners are as before
 WATCHER: Final = "watch"
@@ -54,7 +53,7 @@ class Contract:
 
     def _is_sure(self, subscription: Subscribed, sent: float) -> bool:
         """Whether the client's session must get what was sent at a time."""
-        if subscription.acked + GRACE_S > sent or subscription.ended < FOREVER:
+        if subscription.acked + self._seen.lag_s > sent or subscription.ended < FOREVER:
             return False
         since = self._session_since(subscription.client, subscription.sent)
         return since < FOREVER and self._lasts(subscription.client, subscription.sent)
@@ -71,6 +70,7 @@ class Contract:
             self._groups_share,
             self._order_is_kept,
             self._retained_values_agree,
+            self._newcomers_get_the_newest,
             self._one_session_each,
             self._wills_fire_once,
         )
@@ -229,6 +229,29 @@ class Contract:
             allowed.add("")
         return allowed
 
+    def _newcomers_get_the_newest(self) -> Iterator[str]:
+        writes = {message.payload: message for message in self._seen.published if message.retain and message.payload}
+        for delivery in self._seen.delivered:
+            write = writes.get(delivery.payload) if delivery.retain else None
+            asked = self._asked_for(delivery) if write is not None else None
+            if write is None or asked is None or self._is_troubled(write.sent, delivery.at):
+                continue
+            for later in self._seen.published:
+                is_before = later.retain and later.qos and later.acked + self._seen.lag_s < asked.sent
+                if is_before and _replaces(later, write):
+                    got = f"{delivery.client} subscribed at {asked.sent:.3f} and got {_shown(write)}"
+                    yield f"retained: {got}, which {_shown(later)} had replaced"
+                    break
+
+    def _asked_for(self, delivery: Delivered) -> Subscribed | None:
+        """The last subscription that a stored message can answer."""
+        known = [
+            one
+            for one in self._seen.subscriptions
+            if one.client == delivery.client and one.sent <= delivery.at and matches(one.topic_filter, delivery.topic)
+        ]
+        return known[-1] if known else None
+
     def _one_session_each(self) -> Iterator[str]:
         for client, brokers in self._seen.sessions.items():
             if len(brokers) > 1:
@@ -260,6 +283,12 @@ def _shown(message: Published) -> str:
         f"{message.payload} ({message.client} at {message.broker}, {message.topic}, QoS {message.qos}, "
         f"sent {message.sent:.3f}, acknowledged {acked})"
     )
+
+
+def _replaces(later: Published, earlier: Published) -> bool:
+    """Whether one value was surely set after another."""
+    same = (later.client, later.broker) == (earlier.client, earlier.broker) and later.number > earlier.number
+    return later.topic == earlier.topic and (later.sent > earlier.acked or same)
 
 
 def troubles(seen: Seen) -> list[tuple[float, float]]:

@@ -19,6 +19,7 @@ PROBE: Final = "probe-"
 LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LINKS_S: Final = 3.0
+LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 
 
 class SimulatedStorm:
@@ -26,7 +27,7 @@ class SimulatedStorm:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.seen = Seen(routing=history.routing)
+        self.seen = Seen(routing=history.routing, lag_s=LAG_S)
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
         self._names = self.city.city.names
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
