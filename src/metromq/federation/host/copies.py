@@ -93,7 +93,9 @@ class Copies:
 
     def rerouted(self, origin: str, number: int, route: Distribution) -> None:
         """The same for a message that another broker may have distributed, whose copies come without a mark."""
-        self._inbox.shared(origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True)
+        self._inbox.shared(
+            origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
+        )
 
     def shares_done(self, message: Message) -> tuple[str, ...]:
         """The shared subscriptions of which members were chosen when the message was distributed here."""

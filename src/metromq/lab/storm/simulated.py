@@ -108,7 +108,9 @@ class SimulatedStorm:
 
     def _longest_will(self) -> float:
         """How long some will, that should or should not fire, may still wait."""
-        waits = [one.ended + one.will[2] - self.now for one in self.seen.connections if one.will and one.ended < FOREVER]
+        waits = [
+            one.ended + one.will[2] - self.now for one in self.seen.connections if one.will and one.ended < FOREVER
+        ]
         return max([0.0, *waits])
 
     def _probe(self, broker: str) -> None:
