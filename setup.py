@@ -17,7 +17,7 @@ HOT_MODULES: list[str] = [
     "src/metromq/journal/shelf.py",
     "src/metromq/journal/snapshot.py",
     "src/metromq/broker/stream.py",
-    "src/metromq/broker/turns.py",
+    "src/metromq/broker/write_cycle.py",
 ]
 
 

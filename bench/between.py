@@ -14,7 +14,7 @@ from bench.cities import BenchCity, bench_city, bridged, wait_until
 from bench.machine import resident_bytes
 from bench.scenarios import PER_SUBSCRIBER_BYTES
 from metromq.federation.city import City, grid_city
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Subscribe, Subscription
 
 Values = dict[str, float]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench.generator import connect
 from bench.peers import BUILD, COMPILED, free_port, mosquitto_path
-from metromq.control.asking import ask_city, is_ready
-from metromq.control.places import choose_ports, keep_city
-from metromq.control.running import Options, broker_program
+from metromq.control.city_status import ask_city, is_ready
+from metromq.control.data_directory import choose_ports, keep_city
+from metromq.control.running import CityOptions, broker_program
 from metromq.errors import UsageError
 from metromq.federation.city import City
 from metromq.federation.status import UP, CityStatus
@@ -42,7 +42,7 @@ class BenchCity:
         self.city = choose_ports(city)
         self._data = data
         self._file = keep_city(data, self.city)
-        self._options = Options(durability)
+        self._options = CityOptions(durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         tree = COMPILED if is_compiled() else BUILD.parent / "src"
         own = {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from metromq.errors import UsageError
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
 
 PAYLOAD_BYTES = 64

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bench.machine import CORES
-from metromq.control.places import hold_port
+from metromq.control.data_directory import hold_port
 from metromq.errors import UsageError
 
 BUILD = Path(__file__).parent.parent / "build"

@@ -28,7 +28,7 @@ from bench.scenarios import windowed
 from metromq.journal import Journal
 from metromq.pipeline import spark as spark_start
 from metromq.pipeline.ingest import Taken
-from metromq.pipeline.jobs import RunOptions, run
+from metromq.pipeline.jobs import IngestOptions, run
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.recorder import Recorder
@@ -163,7 +163,7 @@ def ingest(options: argparse.Namespace) -> list[Line]:
     with workplace(options.memory) as (session, folder):
         lake = Lake(folder / "lake")
         landing = Landing(lake.landing)
-        job = RunOptions(once=True, refresh_seconds=0)
+        job = IngestOptions(once=True, refresh_seconds=0)
         warm = 40
         fill_landing(landing, template, 0, warm)
         run(session, lake, job, lambda taken: None)
@@ -204,7 +204,7 @@ def delay(options: argparse.Namespace) -> list[Line]:
 
         journal = Journal.open(folder / "journal")
         recording = threading.Thread(target=recorder.run, args=(stop, 1.0))
-        job = RunOptions(refresh_seconds=0)
+        job = IngestOptions(refresh_seconds=0)
         job_thread = threading.Thread(target=run, args=(session, lake, job, report, stop))
         recording.start()
         job_thread.start()

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,

@@ -18,14 +18,14 @@ from rich.table import Table
 from fuzz.corpus import VERSIONS, connects, mutate, packets
 from metromq.errors import MetroError, PeerViolation
 from metromq.protocol.session import records
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import recover
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import recover
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -78,15 +78,15 @@ class TwoSteps(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         if method is None:
-            return Decision(0, "", username or "")
-        answer = Decision(0x18, "", "", b"?") if method == "X" else Decision(0x8C, "no such method")
+            return AccessDecision(0, "", username or "")
+        answer = AccessDecision(0x18, "", "", b"?") if method == "X" else AccessDecision(0x8C, "no such method")
         answer.exchange = method
         return answer
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
-        return Decision(0) if data == b"!" else Decision(0x87, "wrong answer")
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
+        return AccessDecision(0) if data == b"!" else AccessDecision(0x87, "wrong answer")
 
 
 class Client:
@@ -171,7 +171,7 @@ class World:
         self.chosen = chosen
         self.log = ListLog() if journal else None
         self.access = TwoSteps()
-        self.hub = Hub(Settings(**SETTINGS), self.log)  # type: ignore[arg-type]
+        self.hub = Hub(HubSettings(**SETTINGS), self.log)  # type: ignore[arg-type]
         self.now = 1000.0
         self.hub.at(self.now, 10**15)
         self.outcomes: Counter[str] = Counter()
@@ -232,7 +232,7 @@ class World:
     def finish(self) -> None:
         """The broker dies; another reads its journal."""
         if self.log is not None:
-            again = Hub(Settings(**SETTINGS), self.log)  # type: ignore[arg-type]
+            again = Hub(HubSettings(**SETTINGS), self.log)  # type: ignore[arg-type]
             again.at(self.now, 10**15)
             recover(again, None, iter(list(self.log.records)))
 

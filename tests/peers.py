@@ -18,7 +18,7 @@ import pytest
 
 from metromq.broker import Broker
 from metromq.config import Config
-from metromq.control.places import hold_port
+from metromq.control.data_directory import hold_port
 
 T = TypeVar("T")
 

@@ -1,16 +1,18 @@
 """The build under test is the one that was asked for, and pure rooms stay pure."""
 
 import ast
+import importlib.util
 import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import metromq
-from metromq.protocol.wire import decode
+from metromq.protocol.wire import decoding
 
 ROOT = Path(metromq.__file__).parent
-PURE_ROOMS = ("protocol", "federation", "planning", "client/core.py")
+PURE_ROOMS = ("protocol", "federation", "planning", "client/core")
 FORBIDDEN = {
     *("asyncio", "socket", "selectors", "ssl", "threading", "subprocess", "signal", "multiprocessing"),
     *("os", "io", "pathlib", "shutil", "tempfile", "importlib"),
@@ -35,13 +37,13 @@ ROOMS: dict[str, set[str]] = {
 }
 # What a pure room may know of the rest of the house: no room that does things.
 KNOWN_TO_FEDERATION = {"errors", "constraints", "reading", "protocol", "federation"}
-PURE_CLIENT = {"metromq.client.core", "metromq.client.effects", "metromq.client.options"}
+PURE_CLIENT = {"metromq.client.core"}
 
 
 def test_the_expected_build_is_tested() -> None:
     expected = os.environ.get("METROMQ_EXPECT", "pure")
-    is_compiled = not str(decode.__file__).endswith(".py")
-    assert is_compiled == (expected == "compiled"), decode.__file__
+    is_compiled = not str(decoding.__file__).endswith(".py")
+    assert is_compiled == (expected == "compiled"), decoding.__file__
 
 
 def imports(source: str) -> list[str]:
@@ -75,6 +77,57 @@ def test_rooms_import_only_what_the_table_allows() -> None:
             breaches += [f"{path.relative_to(ROOT)} imports {name}" for name in sorted(too_much)]
     assert not breaches
     assert {path.name for path in ROOT.iterdir() if (path / "__init__.py").is_file()} - {"presets"} <= set(ROOMS)
+
+
+def offered(package: str) -> set[str]:
+    """What a package's door offers: the names in its `__all__`."""
+    source = (ROOT / Path(*package.split(".")[1:]) / "__init__.py").read_text()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def past_the_door(room: str, source: str) -> list[str]:
+    """What a text of this room imports from other rooms, and not by the name that a package offers."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.startswith("metromq.")]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("metromq."):
+            place = str(node.module)
+            other = place.split(".")[1]
+            if other == room or other in BASE | {"city_file"}:
+                continue
+            is_package = (ROOT / Path(*place.split(".")[1:]) / "__init__.py").is_file()
+            names = [alias.name for alias in node.names]
+            found += [f"{place}.{name}" for name in names if not is_package or name not in offered(place)]
+    return found
+
+
+def test_rooms_are_entered_by_their_doors() -> None:
+    breaches = [
+        f"{path.relative_to(ROOT)} imports {name}: offer it in the package's __init__, or use what it offers"
+        for room in ROOMS
+        for path in files_of(room if (ROOT / room).is_dir() else f"{room}.py")
+        for name in past_the_door(room, path.read_text())
+    ]
+    assert not breaches, "\n".join(breaches)
+    for planted in (
+        "from metromq.journal.codec import read",
+        "from metromq.journal import codec",
+        "import metromq.journal",
+    ):
+        assert past_the_door("broker", planted), "the check itself finds what is planted"
+
+
+def test_doors_offer_only_what_is_there() -> None:
+    for path in sorted(ROOT.rglob("__init__.py")):
+        package = ".".join(("metromq", *path.parent.relative_to(ROOT).parts))
+        if offered(package):
+            module = importlib.import_module(package)
+            missing = {name for name in offered(package) if not hasattr(module, name)}
+            assert not {name for name in missing if importlib.util.find_spec(f"{package}.{name}") is None}, package
 
 
 def test_rooms_without_io_import_none() -> None:
@@ -122,3 +175,37 @@ def test_the_build_can_do_without_what_is_optional() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             assert {name.split(".")[0] for name in names} <= known, path
+
+
+def test_every_package_can_be_the_first_to_be_imported() -> None:
+    """A door that leads in a circle shows only when nobody has opened the next one yet."""
+    packages = [".".join(("metromq", *path.parent.relative_to(ROOT).parts)) for path in ROOT.rglob("__init__.py")]
+    for package in packages:
+        done = subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def size(node: ast.ClassDef) -> tuple[int, int]:
+    """How many methods and how many attributes a class has."""
+    methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+    stored = {
+        item.attr
+        for item in ast.walk(node)
+        if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store) and ast.unparse(item.value) == "self"
+    }
+    return len(methods), len(stored)
+
+
+def test_a_large_class_says_why() -> None:
+    """Over 25 methods or 15 attributes; a table of values without methods is none."""
+    silent: list[str] = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods, attributes = size(node)
+                large = methods > 25 or (methods > 2 and attributes > 15)
+                if large and "because" not in (ast.get_docstring(node) or ""):
+                    silent.append(
+                        f"{path.relative_to(ROOT)}: {node.name} has {methods} methods, {attributes} attributes"
+                    )
+    assert not silent

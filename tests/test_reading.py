@@ -15,7 +15,7 @@ from metromq.constraints import NotEmpty, Range
 from metromq.documents import parse_document
 from metromq.errors import ConfigError
 from metromq.federation.city import City
-from metromq.planning.reading import PlacementFile
+from metromq.planning.problem_files import PlacementFile
 from metromq.reading import meant, read_data
 from tests.planning.problems import document
 

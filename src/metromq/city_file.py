@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from metromq.errors import UsageError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.reading import raise_problems
 from metromq.settings import check_settings, read_settings
 

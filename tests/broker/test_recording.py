@@ -4,8 +4,8 @@ import pytest
 
 from metromq.broker.recording import Telemetry
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.settings import Settings
 from metromq.telemetry.windows import TOPIC, TelemetryRow
 
 SECOND_US = 1_000_000
@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 
 @pytest.fixture
 def hub() -> Hub:
-    made = Hub(Settings(), None, "b1")
+    made = Hub(HubSettings(), None, "b1")
     made.at(0.0, 100 * SECOND_US)
     return made
 

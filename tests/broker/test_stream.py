@@ -10,7 +10,7 @@ import uvloop
 
 from metromq.broker import Broker
 from metromq.config import Config, Listener
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription
 from tests.certificates import make_certificates
 

@@ -11,7 +11,7 @@ from websockets.typing import Subprotocol
 
 from metromq.broker import Broker
 from metromq.config import Config, Limits, Listener, Metrics
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription
 from tests.peers import play
 

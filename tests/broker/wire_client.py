@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
 
 P = TypeVar("P", bound=Packet)

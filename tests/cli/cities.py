@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from metromq.city_file import city_text
-from metromq.control.places import lives, read_place
+from metromq.control.data_directory import lives, read_place
 from metromq.federation.city import Membership, grid_city
 
 T = TypeVar("T")

@@ -6,14 +6,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from metromq.cli.connecting import Connection, MosquittoCommand, connection_options, open_connection
+from metromq.cli.connecting import ConnectionOptions, MosquittoCommand, connection_options, open_connection
 from metromq.client import MQTT5, MQTT31, MQTT311, ConnectionLost, ConnectRefused, MqttError, Properties
 from metromq.errors import UsageError
 
 
-def parse(*arguments: str) -> Connection:
+def parse(*arguments: str) -> ConnectionOptions:
     """The connection for a command line."""
-    made: list[Connection] = []
+    made: list[ConnectionOptions] = []
 
     @click.command("probe", cls=MosquittoCommand)
     @connection_options
@@ -27,7 +27,7 @@ def parse(*arguments: str) -> Connection:
     return made[0]
 
 
-def options(connection: Connection) -> Any:
+def options(connection: ConnectionOptions) -> Any:
     return connection.client._core.options
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from metromq.cli.formats import OutputFormat
-from metromq.client.messages import Message
+from metromq.client.core.messages import Message
 from metromq.errors import UsageError
 from metromq.protocol.wire.packets import Properties, Publish
 from metromq.protocol.wire.properties import encode_raw

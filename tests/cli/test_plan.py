@@ -12,7 +12,7 @@ from metromq.cli.plan_sources import city_source, lake_document
 from metromq.errors import ConfigError, MetroError, UsageError
 from metromq.federation.status import AreaStatus, BrokerStatus, CityStatus, LinkStatus, Traffic
 from metromq.planning.model import TopicStatistics
-from metromq.planning.reading import read_problem
+from metromq.planning.problem_files import read_problem
 from tests.planning.problems import document
 
 KEYS = ["topics", "services", "power_mw", "objective", "bound_mw", "gap", "network_mbps", "worst_hops", "moves", "load"]

@@ -22,7 +22,7 @@ from metromq.lab.delegation.instances import Family, draw
 from metromq.planning.arrays import compile_arrays
 from metromq.planning.model import Goal, Limits, Plan, Problem
 from metromq.planning.planner import Method, make_placement, move_price
-from metromq.planning.reading import read_problem
+from metromq.planning.problem_files import read_problem
 from metromq.planning.timing import Job
 from tests.cli.test_plan import plan, run
 from tests.planning.problems import clock, document

@@ -13,7 +13,7 @@ import pytest
 from metromq.city_file import city_text
 from metromq.cli.serve import in_city, peer_addresses
 from metromq.config import Auth, Config, Limits, Listener
-from metromq.control.places import read_place
+from metromq.control.data_directory import read_place
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import City, grid_city
 from tests.cli.cities import DEADLINE_S, environment, metromq, wait_for

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Message, Will, publish_packet
-from metromq.client.options import Options
+from metromq.client.core.client_core import ClientCore
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.messages import Message, Will, publish_packet
+from metromq.client.core.options import ClientOptions
 from metromq.errors import ConnectionLost, ConnectRefused, MqttError, UsageError
 from metromq.protocol.scram import ScramClient
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,
@@ -47,7 +47,7 @@ class Story:
 
     def __init__(self, version: int = MQTT5, **options: object) -> None:
         self.version = version
-        self.core = ClientCore(Options("me", version, **options))  # type: ignore[arg-type]
+        self.core = ClientCore(ClientOptions("me", version, **options))  # type: ignore[arg-type]
         self.now = 100.0
         self.messages: list[Message] = []
         self.others: list[Effect] = []

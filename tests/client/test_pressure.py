@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from metromq.client import Client, ConnectionLost, Message, Messages, MqttError
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     PUBACK,

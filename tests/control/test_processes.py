@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from metromq.control import processes
-from metromq.control.places import lives
-from metromq.control.processes import STOPPED, UP, Keeper, Program, StartFailed, Supervisor
+from metromq.control.data_directory import lives
+from metromq.control.processes import STOPPED, UP, Keeper, ProcessSpec, StartFailed, Supervisor
 from tests.peers import play
 
 WAITS = "import sys; print('started', flush=True); sys.stdin.read()"
@@ -24,14 +24,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "READY_POLL_S", 0.005)
 
 
-def program(directory: Path, code: str, name: str = "p", answers: bool = True) -> Program:
+def program(directory: Path, code: str, name: str = "p", answers: bool = True) -> ProcessSpec:
     """It is ready when its log says so."""
     log = directory / name / "log"
 
     async def is_ready(pid: int) -> bool:
         return answers and log.exists() and "started" in log.read_text()
 
-    return Program(name, "broker", (sys.executable, "-c", code), log, is_ready)
+    return ProcessSpec(name, "broker", (sys.executable, "-c", code), log, is_ready)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -171,8 +171,8 @@ def test_ready_is_asked_with_the_process_number(tmp_path: Path) -> None:
         asked.append(pid)
         return len(asked) > 2
 
-    def made(ready: Callable[[int], Awaitable[bool]]) -> Program:
-        return Program("p", "broker", (sys.executable, "-c", WAITS), tmp_path / "log", ready)
+    def made(ready: Callable[[int], Awaitable[bool]]) -> ProcessSpec:
+        return ProcessSpec("p", "broker", (sys.executable, "-c", WAITS), tmp_path / "log", ready)
 
     async def story() -> None:
         keeper = Keeper(made(is_ready), print)

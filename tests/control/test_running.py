@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from metromq.city_file import load_city
-from metromq.control.places import CITY_FILE, keep_city, read_place
-from metromq.control.running import Options, RunningCity, broker_program, resolved
+from metromq.control.data_directory import CITY_FILE, keep_city, read_place
+from metromq.control.running import CityOptions, RunningCity, broker_program, resolved
 from metromq.errors import UsageError
 from metromq.federation.city import Membership, grid_city
 from metromq.federation.status import UP
@@ -36,24 +36,24 @@ def test_a_broken_file_of_an_earlier_start_is_written_anew(tmp_path: Path, text:
 
 
 def test_what_a_broker_is_started_with(tmp_path: Path) -> None:
-    plain = broker_program(tmp_path / "c.toml", tmp_path, "b00", Options())
+    plain = broker_program(tmp_path / "c.toml", tmp_path, "b00", CityOptions())
     assert plain.command[:4] == (sys.executable, "-m", "metromq.cli.main", "serve")
     assert plain.log == tmp_path / "b00" / "broker.log"
     assert "--durability" not in plain.command
-    more = broker_program(tmp_path / "c.toml", tmp_path, "b00", Options("fsync", Path("x.toml")))
+    more = broker_program(tmp_path / "c.toml", tmp_path, "b00", CityOptions("fsync", Path("x.toml")))
     assert more.command[len(plain.command) :] == ("--durability", "fsync", "--config", "x.toml")
 
 
 def test_only_brokers_of_the_city_can_be_started(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match='no broker "harbour"'):
-        RunningCity(CITY, tmp_path, ("harbour",), Options(), print)
-    some = RunningCity(CITY, tmp_path, ("b20",), Options(), print)
+        RunningCity(CITY, tmp_path, ("harbour",), CityOptions(), print)
+    some = RunningCity(CITY, tmp_path, ("b20",), CityOptions(), print)
     assert list(some.supervisor.keepers) == ["b20"]
     assert load_city(tmp_path / CITY_FILE) == some.city, "other commands find the ports there"
 
 
 def test_a_city_starts_joins_and_stops(tmp_path: Path) -> None:
-    running = RunningCity(CITY, tmp_path, (), Options("memory"), print)
+    running = RunningCity(CITY, tmp_path, (), CityOptions("memory"), print)
     ready: list[str] = []
     looks: list[tuple[int, int]] = []
 

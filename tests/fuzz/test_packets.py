@@ -7,7 +7,7 @@ from fuzz import packets
 from fuzz.corpus import MUTATIONS, VERSIONS, connects, mutate
 from fuzz.packets import Found, TwoSteps, run
 
-from metromq.protocol.session.access import Decision, Peer
+from metromq.protocol.session.access import AccessDecision, Peer
 from metromq.protocol.session.session import Session
 
 
@@ -32,9 +32,13 @@ class Deaf(TwoSteps):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         self.calls += 1
-        return super().connect(peer, client_id, username, password, method, data) if self.calls > 4 else Decision(0x87)
+        return (
+            super().connect(peer, client_id, username, password, method, data)
+            if self.calls > 4
+            else AccessDecision(0x87)
+        )
 
 
 @pytest.mark.parametrize("broken", [Raises, Deaf])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from metromq.broker.auth.passwords import hash_password
-from metromq.control.places import lives
+from metromq.control.data_directory import lives
 from tests.cli.cities import CityProcess, city_process, wait_for, write_city
 from tests.clients.paho_client import V5, Paho, properties
 

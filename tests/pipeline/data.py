@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.stages import FINAL
 from metromq.journal import Journal

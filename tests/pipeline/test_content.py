@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from metromq.cli.contents import rows_at
 from metromq.cli.main import group
 from metromq.errors import LakeConflict
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.routing_slip import slip_of
 from metromq.journal import Journal
 from metromq.journal.identity import read_id

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from metromq.errors import MetroError, RowsElsewhere, UsageError
 from metromq.pipeline import jobs, patience
 from metromq.pipeline.ingest import Ingest, Taken, fresh_slices
-from metromq.pipeline.jobs import RunOptions, lake_lock, run
+from metromq.pipeline.jobs import IngestOptions, lake_lock, run
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
 from metromq.telemetry.windows import TelemetryRow
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def take_all(spark: SparkSession, lake: Lake, landing: Landing) -> list[Taken]:
     taken: list[Taken] = []
-    run(spark, lake, RunOptions(once=True, refresh_seconds=0, landing=landing.root), taken.append)
+    run(spark, lake, IngestOptions(once=True, refresh_seconds=0, landing=landing.root), taken.append)
     assert landing.files() == []
     return taken
 
@@ -115,7 +115,7 @@ def test_a_broker_that_was_away_for_days(spark: SparkSession, lake: Lake, landin
     days = [land_messages(landing, "b1", d * 3, [plain_message("a", T0_US + d * DAY_US)] * 3) for d in range(5)]
     land_messages(landing, "b2", 0, [plain_message("a", T0_US + 9 * DAY_US)])
     taken: list[Taken] = []
-    run(spark, lake, RunOptions(once=True, refresh_seconds=0, max_files=2), taken.append)
+    run(spark, lake, IngestOptions(once=True, refresh_seconds=0, max_files=2), taken.append)
     assert sum(item.messages for item in taken) == 16
     assert len(taken) == 3
     assert offsets(lake) == {"b1": list(range(15)), "b2": [0]}
@@ -320,7 +320,7 @@ def test_a_busy_machine_is_waited_for(
 def test_it_follows_until_it_is_told_to_stop(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     """The stream, the statistics and the merging of small files, all at once and again and again."""
     stop = threading.Event()
-    options = RunOptions(trigger_seconds=0.1, refresh_seconds=0.1, compact_seconds=0.1)
+    options = IngestOptions(trigger_seconds=0.1, refresh_seconds=0.1, compact_seconds=0.1)
     job = threading.Thread(target=run, args=(spark, lake, options, lambda taken: None, stop))
     job.start()
     try:
@@ -342,7 +342,7 @@ def test_a_stream_that_fails_says_why(spark: SparkSession, lake: Lake, landing: 
         raise ValueError("the moon")
 
     with pytest.raises(MetroError, match=r"the stream failed: .*ValueError: the moon"):
-        run(spark, lake, RunOptions(once=True, refresh_seconds=0), report)
+        run(spark, lake, IngestOptions(once=True, refresh_seconds=0), report)
     land(landing, "b1", 10, 10)
     take_all(spark, lake, landing)  # and goes on where it was
     assert offsets(lake) == {"b1": list(range(20))}

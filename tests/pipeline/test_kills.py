@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from metromq.client import Client
-from metromq.control.places import hold_port
+from metromq.control.data_directory import hold_port
 from metromq.errors import MetroError
 from metromq.journal import JournalReader
 from metromq.journal.identity import read_id

@@ -18,7 +18,7 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import Gap, ask, check, compact, expire, lake_or_usage_error, remove_orphans
-from metromq.pipeline.refresh import refresh_traffic
+from metromq.pipeline.refreshing import refresh_traffic
 from tests.pipeline.data import DAY_US, T0_US, land, land_messages, plain_message
 
 pytestmark = pytest.mark.timeout(600)

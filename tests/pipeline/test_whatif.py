@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from metromq.errors import UsageError
 from metromq.federation.city import City, grid_city
-from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sim_city import SimCity
 from metromq.pipeline.counting import CHOICES, Cost, demand
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.whatif import ChoiceCost, Places, count, places, what_if

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from metromq.planning.arrays import Arrays, Price, price
 from metromq.planning.model import Device, Problem, Service, Topic
-from metromq.planning.reading import hops_of_links
+from metromq.planning.problem_files import hops_of_links
 
 MBPS = st.sampled_from([0.0, 1.0, 2.5, 4.0, 7.0])
 NETWORK = st.sampled_from([0.0, 0.0137, 1.0, 20.0])

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.lab.delegation.instances import Family, draw
-from metromq.planning import bounds, packing
+from metromq.planning import bounds, fitting
 from metromq.planning.arrays import Arrays, Floats, Ints, compile_arrays, place_numbers, price
 from metromq.planning.baselines import greedy, random
 from metromq.planning.bounds import lower_bound
+from metromq.planning.fitting import pack
 from metromq.planning.large import large
 from metromq.planning.model import Goal, Limits, Problem
-from metromq.planning.packing import pack
 from metromq.planning.timing import Deadline, Job
 from tests.planning.problems import brute_force, clock, problems, ticking
 
@@ -66,7 +66,7 @@ def test_it_says_infeasible_only_where_nothing_fits(seed: int) -> None:
 
 
 def test_without_a_proof_it_says_that_none_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST_COLUMNS", 0)  # as if the program were too large to ask
+    monkeypatch.setattr(fitting, "MOST_COLUMNS", 0)  # as if the program were too large to ask
     statuses = {large(puzzle(seed), Limits(0.02), 1, clock()).status for seed in (*PUZZLES, *range(40))}
     assert "not-found" in statuses
     for seed in range(40):

@@ -15,7 +15,7 @@ from metromq.planning.bounds import lower_bound
 from metromq.planning.large import large
 from metromq.planning.model import Goal, Limits, Plan, Problem
 from metromq.planning.optimal import fits_at_all, optimal, optimal_paper
-from metromq.planning.reading import read_problem
+from metromq.planning.problem_files import read_problem
 from metromq.planning.solver import solve_program
 from metromq.planning.timing import Deadline
 from tests.planning.problems import brute_force, clock, document, problems, ticking

@@ -19,7 +19,7 @@ from metromq.planning.policies import (
     topic_workloads,
     wants,
 )
-from metromq.planning.reading import read_problem
+from metromq.planning.problem_files import read_problem
 from tests.planning.problems import document, problems
 
 COUNTS = st.integers(0, 3)

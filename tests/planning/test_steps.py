@@ -14,7 +14,7 @@ from metromq.planning.arrays import compile_arrays, place_names
 from metromq.planning.baselines import random
 from metromq.planning.model import Device, Limits, Placement, Problem, Service, Topic
 from metromq.planning.optimal import optimal
-from metromq.planning.steps import Route, Step, route_between
+from metromq.planning.steps import PlanStep, Transition, route_between
 from tests.planning.problems import clock, problems
 
 
@@ -32,7 +32,7 @@ def at(*devices: int) -> Placement:
     return Placement({}, {f"s{n}": f"d{device}" for n, device in enumerate(devices)})
 
 
-def worst_excess(problem: Problem, present: Placement, route: Route) -> float:
+def worst_excess(problem: Problem, present: Placement, route: Transition) -> float:
     """Walks the steps: a moving container counts on both devices. What was too full at first may stay so."""
     loads = dict(
         zip(
@@ -59,7 +59,7 @@ def worst_excess(problem: Problem, present: Placement, route: Route) -> float:
     return excess
 
 
-def arrives(present: Placement, planned: Placement, route: Route) -> bool:
+def arrives(present: Placement, planned: Placement, route: Transition) -> bool:
     where = {("topic", n): d for n, d in present.topics.items()} | {
         ("service", n): d for n, d in present.services.items()
     }
@@ -186,7 +186,7 @@ def test_plans_are_reached_without_overload() -> None:
         safe += 1
         assert (worst_excess(arrays.problem, before.placement, route) <= 1e-6) == (route.order == "safe")
         moves = module._changes(before.placement, plan.placement)[0]
-        plain += worst_excess(arrays.problem, before.placement, Route(tuple(moves))) > 1e-6
+        plain += worst_excess(arrays.problem, before.placement, Transition(tuple(moves))) > 1e-6
     assert safe > 5
     assert plain > 0  # the observer does find overloads where they are
 
@@ -213,7 +213,7 @@ def test_new_and_old_containers_come_and_go(problem: Problem, seed: int) -> None
 
 
 def test_steps_are_data() -> None:
-    assert Step("move", "topic", "t", "a", "b") == Step("move", "topic", "t", "a", "b")
+    assert PlanStep("move", "topic", "t", "a", "b") == PlanStep("move", "topic", "t", "a", "b")
     problem = boxes((10,), (1,))
     assert place_names(problem, np.array([0])) == at(0)
-    assert route_between(problem, at(0), at(0)) == Route(())
+    assert route_between(problem, at(0), at(0)) == Transition(())

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scramp.utils import saslprep as scramp_saslprep
 
-from metromq.broker.auth.scram import ScramStore
+from metromq.broker.auth.scram_file import ScramStore
 from metromq.errors import ScramError, UsageError
 from metromq.protocol.scram import ScramClient, ScramServer, decode64, derive_keys, parse_iterations, saslprep
 

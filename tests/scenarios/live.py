@@ -6,7 +6,7 @@ from pathlib import Path
 
 from metromq.client import Client, MqttError, Will
 from metromq.federation.city import grid_city
-from metromq.lab.scenario import Step, judge_delivery, judge_share, payloads, play
+from metromq.lab.scenario import StoryStep, judge_delivery, judge_share, payloads, play
 from tests.scenarios.city import LiveCity, live_city
 
 LONGEST_WAIT_S = (
@@ -173,7 +173,7 @@ class LiveStage:
             raise AssertionError(f"brokers say {sorted(owners)}") from None
 
 
-def play_live(steps: tuple[Step, ...], data: Path) -> None:
+def play_live(steps: tuple[StoryStep, ...], data: Path) -> None:
     words = steps[0].words
     city = grid_city(words["routing"], count=int(words["count"]), hello_interval_ms=300)
     with live_city(city, data) as live:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.wire.packets import Auth, Connack, Connect, Disconnect, Publish
 from tests.spec.world import Client, World, bits
 
@@ -13,22 +13,22 @@ class Riddle(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         if method is None:
             return super().connect(peer, client_id, username, password, method, data)
         if method != "riddle":
-            return Decision(reasons.BAD_AUTHENTICATION_METHOD, "only riddles")
+            return AccessDecision(reasons.BAD_AUTHENTICATION_METHOD, "only riddles")
         return self._ask(data)
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         if exchange == "":
             return self._ask(data)
         if data != b"yes":
-            return Decision(reasons.BAD_USER_NAME_OR_PASSWORD, "wrong")
-        return Decision(0, "", str(exchange), b"welcome")
+            return AccessDecision(reasons.BAD_USER_NAME_OR_PASSWORD, "wrong")
+        return AccessDecision(0, "", str(exchange), b"welcome")
 
-    def _ask(self, data: bytes) -> Decision:
-        decision = Decision(reasons.CONTINUE_AUTHENTICATION, "", "", b"sure?" if data else b"who?")
+    def _ask(self, data: bytes) -> AccessDecision:
+        decision = AccessDecision(reasons.CONTINUE_AUTHENTICATION, "", "", b"sure?" if data else b"who?")
         decision.exchange = data.decode()
         return decision
 

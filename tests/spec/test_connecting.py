@@ -2,10 +2,10 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Peer
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,
@@ -185,7 +185,7 @@ def test_3_1_2_6_no_session_no_session_present() -> None:
 
 def test_3_1_2_11_2_session_expiry_counts_from_the_disconnection() -> None:
     """Section 3.1.2.11.2: 0 ends with the connection, n after n seconds, 0xFFFFFFFF never."""
-    world = World(Settings(max_session_expiry_s=0xFFFFFFFF))  # a month unless configured
+    world = World(HubSettings(max_session_expiry_s=0xFFFFFFFF))  # a month unless configured
     clients = [
         world.connect(name, clean=False, expiry=expiry)
         for name, expiry in (("zero", 0), ("ten", 10), ("never", 0xFFFFFFFF))
@@ -205,7 +205,7 @@ def test_3_1_2_11_2_session_expiry_counts_from_the_disconnection() -> None:
 
 def test_3_1_2_11_2_the_server_may_shorten_the_expiry_and_says_so() -> None:
     """Section 3.2.2.3.2"""
-    world = World(Settings(max_session_expiry_s=60))
+    world = World(HubSettings(max_session_expiry_s=60))
     client = world.connect("a", expiry=100)
     assert client.connack.properties.session_expiry_s == 60
     assert world.connect("b", expiry=50).connack.properties.session_expiry_s is None
@@ -230,7 +230,7 @@ def test_3_14_2_2_2_an_expiry_of_zero_may_not_be_raised() -> None:
 
 
 def test_3_14_2_2_2_an_expiry_that_the_server_cut_to_zero_is_no_breach_of_the_client() -> None:
-    client = World(Settings(max_session_expiry_s=0)).connect("a", expiry=10)
+    client = World(HubSettings(max_session_expiry_s=0)).connect("a", expiry=10)
     client.disconnect(expiry=10)
     assert client.closed
     assert client.take() == []
@@ -286,7 +286,7 @@ def test_3_1_2_10_keepalive_zero_is_none() -> None:
 
 def test_3_1_2_21_server_keepalive() -> None:
     """[MQTT-3.1.2-21], [MQTT-3.2.2-21]: what the server says counts."""
-    world = World(Settings(max_keepalive_s=20))
+    world = World(HubSettings(max_keepalive_s=20))
     for asked, said in ((0, 20), (60, 20), (20, None), (10, None)):
         client = world.connect("a", keepalive=asked)
         assert client.connack.properties.server_keepalive_s == said

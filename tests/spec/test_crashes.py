@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.protocol.session.recovery import Snapshot
-from metromq.protocol.session.settings import Settings
+from metromq.protocol.session.hub_recovery import Snapshot
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -124,7 +124,7 @@ class Life:
     """What the numbers of a random list do to the broker."""
 
     def __init__(self, memory_entries: int) -> None:
-        self.world = World(Settings(memory_entries=memory_entries, max_inflight=5))
+        self.world = World(HubSettings(memory_entries=memory_entries, max_inflight=5))
         self.world.auto_commit = False
         self.publishers = [Publisher(self.world, "p"), Publisher(self.world, "q")]
         self.subscribers = [

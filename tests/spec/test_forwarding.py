@@ -5,10 +5,10 @@ import random
 import pytest
 
 from metromq.protocol.session.backlog import LinkBacklog
-from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.federation import Federation, LinkCopy
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
 
@@ -236,7 +236,7 @@ def test_peers_get_qos_1_by_the_short_way_too(journal: bool) -> None:
 def test_qos_1_waits_for_the_window_on_both_ways(version: int) -> None:
     received: list[list[bytes]] = []
     for fast in (False, True):
-        world = World(Settings(max_inflight=2), journal=False)
+        world = World(HubSettings(max_inflight=2), journal=False)
         reader, publisher = world.connect("r", version), world.connect("p", version)
         reader.subscribe("a", qos=1)
         take_short_ways(reader, fast)

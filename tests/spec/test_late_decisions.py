@@ -2,13 +2,13 @@
 
 import pytest
 
-from metromq.protocol.session.access import Access, Decision, Later, Peer
-from metromq.protocol.session.city import Federation
+from metromq.protocol import reasons
+from metromq.protocol.session.access import Access, AccessDecision, Later, Peer
 from metromq.protocol.session.connection import Connection
+from metromq.protocol.session.federation import Federation
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,
@@ -51,24 +51,24 @@ class Slow(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         question = Question()
         self.questions.append(question)
-        decision = Decision(reasons.UNSPECIFIED_ERROR)
+        decision = AccessDecision(reasons.UNSPECIFIED_ERROR)
         decision.later = question
         return decision
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         self.exchanges.append((exchange, data))
         return self.connect(Peer("", True), "", None, None, None, b"")
 
 
 class SlowWorld(World):
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: HubSettings | None = None) -> None:
         self.slow = Slow()
         super().__init__(settings, access=self.slow)
 
-    def answer(self, decision: Decision) -> None:
+    def answer(self, decision: AccessDecision) -> None:
         """To the latest question."""
         connection = self.slow.questions[-1].connection
         assert connection is not None
@@ -86,7 +86,7 @@ class SlowWorld(World):
 
     def inside(self) -> Client:
         client = self.asking(method="m")
-        self.answer(Decision(0, "", "ann"))
+        self.answer(AccessDecision(0, "", "ann"))
         assert client.one(Connack).reason_code == 0
         return client
 
@@ -95,8 +95,8 @@ def _auth(reason_code: int, data: bytes) -> Auth:
     return Auth(reason_code, bits(auth_method="m", auth_data=data))
 
 
-def _more(data: bytes, exchange: object) -> Decision:
-    decision = Decision(reasons.CONTINUE_AUTHENTICATION, "", "", data)
+def _more(data: bytes, exchange: object) -> AccessDecision:
+    decision = AccessDecision(reasons.CONTINUE_AUTHENTICATION, "", "", data)
     decision.exchange = exchange
     return decision
 
@@ -110,7 +110,7 @@ def test_a_late_yes(version: int) -> None:
     client = world.asking(version)
     world.advance(5)
     assert not world.hub.sessions.by_client_id
-    world.answer(Decision(0, "", "ann"))
+    world.answer(AccessDecision(0, "", "ann"))
     assert client.one(Connack).reason_code == 0
     assert world.hub.sessions.by_client_id["a"].username == "ann"
     client.ping()
@@ -124,7 +124,7 @@ def test_a_late_no(version: int) -> None:
     world = SlowWorld()
     client = world.asking(version)
     client.feed(encode(Pingreq(), version))
-    world.answer(Decision(reasons.NOT_AUTHORIZED, "go away"))
+    world.answer(AccessDecision(reasons.NOT_AUTHORIZED, "go away"))
     assert client.one(Connack).reason_code == reasons.NOT_AUTHORIZED
     assert client.closed
     assert not world.hub.sessions.by_client_id
@@ -136,7 +136,7 @@ def test_others_are_served_meanwhile() -> None:
     waiting = world.asking()
     other = world.client()
     other.send(Connect("b"))
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     other.one(Connack)
     other.ping()
     assert not waiting.take()
@@ -158,7 +158,7 @@ def test_3_1_4_5_packets_behind_connect_wait_for_connack(piece_bytes: int) -> No
     for start in range(0, len(data) - 1, piece_bytes):
         client.feed(data[start : min(start + piece_bytes, len(data) - 1)])
     assert not client.take()
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     connack, suback, *messages = client.take()
     assert isinstance(connack, Connack)
     assert isinstance(suback, Suback)
@@ -173,12 +173,12 @@ def test_a_second_connect_behind_the_first() -> None:
     client = world.asking()
     client.send(Connect("a"))
     assert not client.closed
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     assert client.disconnected() == reasons.PROTOCOL_ERROR
 
 
 def test_what_waits_is_bounded() -> None:
-    world = SlowWorld(Settings(max_packet_size_bytes=1000))
+    world = SlowWorld(HubSettings(max_packet_size_bytes=1000))
     client = world.asking()
     packet = encode(Publish("t", b"x" * 400), MQTT5)
     client.feed(packet * 2)
@@ -196,14 +196,14 @@ def test_a_client_that_leaves_while_it_waits(version: int) -> None:
     client = world.asking(version, Will("t/will", b"gone"))
     watcher = world.client()
     watcher.send(Connect("watcher"))
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     watcher.one(Connack)
     watcher.subscribe("t/#")
     client.drop()
     question = world.slow.questions[0]
     assert question.abandonments == [False]
     assert question.connection is not None
-    question.connection.decide(Decision(0))
+    question.connection.decide(AccessDecision(0))
     world.advance(1)
     assert not client.raw
     assert list(world.hub.sessions.by_client_id) == ["watcher"]
@@ -213,7 +213,7 @@ def test_a_client_that_leaves_while_it_waits(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(MQTT5, reasons.SERVER_UNAVAILABLE), (MQTT311, 3), (MQTT31, 3)])
 def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
-    world = SlowWorld(Settings(connect_timeout_s=10))
+    world = SlowWorld(HubSettings(connect_timeout_s=10))
     client = world.asking(version)
     client.feed(encode(Pingreq(), version))
     world.advance(9.9)
@@ -224,7 +224,7 @@ def test_an_answer_that_takes_too_long(version: int, code: int) -> None:
     assert client.closed
     question = world.slow.questions[0]
     assert question.abandonments == [True]
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     assert not world.hub.sessions.by_client_id
 
 
@@ -241,7 +241,7 @@ def test_a_late_yes_and_then_the_session_is_looked_for_elsewhere(at_once: bool) 
     client = world.asking()
     client.feed(encode(Pingreq(), MQTT5))
     client.feed(encode(Pingreq(), MQTT5)[:1])
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     if not at_once:
         assert not client.take()
         client.connection.proceed()
@@ -274,7 +274,7 @@ def test_an_exchange_of_late_decisions() -> None:
     world.answer(_more(b"sure?", 2))
     assert client.one(Auth) == _auth(reasons.CONTINUE_AUTHENTICATION, b"sure?")
     client.send(_auth(reasons.CONTINUE_AUTHENTICATION, b"yes"))
-    world.answer(Decision(0, "", "ann", b"welcome"))
+    world.answer(AccessDecision(0, "", "ann", b"welcome"))
     connack = client.one(Connack)
     assert (connack.reason_code, connack.properties.auth_data) == (0, b"welcome")
     assert world.slow.exchanges == [(1, b"ann"), (2, b"yes")]
@@ -311,7 +311,7 @@ def test_re_authentication_waits_and_keeps_the_order() -> None:
     assert isinstance(message, Publish)
     client.feed(encode(_auth(reasons.CONTINUE_AUTHENTICATION, b"yes"), MQTT5) + encode(Publish("t", b"2"), MQTT5))
     assert not client.take()
-    world.answer(Decision(0, "", "ann", b"welcome"))
+    world.answer(AccessDecision(0, "", "ann", b"welcome"))
     auth, message = client.take()
     assert auth == _auth(reasons.SUCCESS, b"welcome")
     assert isinstance(message, Publish)
@@ -327,7 +327,7 @@ def test_messages_still_arrive_during_re_authentication() -> None:
     client.subscribe("t")
     publisher = world.client()
     publisher.send(Connect("p"))
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     client.send(_auth(reasons.REAUTHENTICATE, b"again"))
     publisher.publish("t", b"x")
     assert client.payloads() == [b"x"]
@@ -336,14 +336,14 @@ def test_messages_still_arrive_during_re_authentication() -> None:
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        (Decision(reasons.NOT_AUTHORIZED, "no"), reasons.NOT_AUTHORIZED),
-        (Decision(reasons.BAD_USER_NAME_OR_PASSWORD, "no"), reasons.NOT_AUTHORIZED),
-        (Decision(reasons.SERVER_UNAVAILABLE, "broken"), reasons.UNSPECIFIED_ERROR),
-        (Decision(0, "", "bob"), reasons.NOT_AUTHORIZED),
+        (AccessDecision(reasons.NOT_AUTHORIZED, "no"), reasons.NOT_AUTHORIZED),
+        (AccessDecision(reasons.BAD_USER_NAME_OR_PASSWORD, "no"), reasons.NOT_AUTHORIZED),
+        (AccessDecision(reasons.SERVER_UNAVAILABLE, "broken"), reasons.UNSPECIFIED_ERROR),
+        (AccessDecision(0, "", "bob"), reasons.NOT_AUTHORIZED),
     ],
     ids=["no", "no reason for DISCONNECT", "broken", "another user"],
 )
-def test_4_12_1_2_a_late_no_ends_the_connection(decision: Decision, reason: int) -> None:
+def test_4_12_1_2_a_late_no_ends_the_connection(decision: AccessDecision, reason: int) -> None:
     """[MQTT-4.12.1-2]: what waited is not processed."""
     world = SlowWorld()
     client = world.inside()
@@ -357,7 +357,7 @@ def test_4_12_1_2_a_late_no_ends_the_connection(decision: Decision, reason: int)
 
 
 def test_re_authentication_has_its_own_time() -> None:
-    world = SlowWorld(Settings(connect_timeout_s=10))
+    world = SlowWorld(HubSettings(connect_timeout_s=10))
     client = world.inside()
     world.advance(1000)
     client.send(_auth(reasons.REAUTHENTICATE, b"again"))
@@ -373,15 +373,15 @@ def test_a_connection_that_ends_during_re_authentication() -> None:
     world = SlowWorld()
     watcher = world.client()
     watcher.send(Connect("watcher"))
-    world.answer(Decision(0))
+    world.answer(AccessDecision(0))
     watcher.one(Connack)
     watcher.subscribe("t/#")
     client = world.asking(will=Will("t/will", b"gone"), method="m")
-    world.answer(Decision(0, "", "ann"))
+    world.answer(AccessDecision(0, "", "ann"))
     client.send(_auth(reasons.REAUTHENTICATE, b"again"))
     question = world.slow.questions[-1]
     newer = world.asking(method="m")
-    world.answer(Decision(0, "", "ann"))
+    world.answer(AccessDecision(0, "", "ann"))
     newer.one(Connack)
     assert client.disconnected() == reasons.SESSION_TAKEN_OVER
     assert question.abandonments == [False]
@@ -389,7 +389,7 @@ def test_a_connection_that_ends_during_re_authentication() -> None:
 
 
 def test_what_waits_during_re_authentication_is_bounded() -> None:
-    world = SlowWorld(Settings(max_packet_size_bytes=1000))
+    world = SlowWorld(HubSettings(max_packet_size_bytes=1000))
     client = world.inside()
     client.send(_auth(reasons.REAUTHENTICATE, b"again"))
     client.feed(encode(Publish("t", b"x" * 400), MQTT5) * 3)

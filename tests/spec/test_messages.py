@@ -2,9 +2,9 @@
 
 import pytest
 
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol import reasons
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -21,7 +21,7 @@ from tests.spec.world import VERSIONS, Lists, World, bits, pair
 
 def test_3_2_2_11_qos_over_the_maximum() -> None:
     """[MQTT-3.2.2-11]: DISCONNECT with 0x9B; subscriptions get what there is."""
-    world = World(Settings(max_qos=1))
+    world = World(HubSettings(max_qos=1))
     client = world.connect("a")
     assert client.subscribe("t", qos=2) == [1]
     client.publish("t", b"", 2)
@@ -30,7 +30,7 @@ def test_3_2_2_11_qos_over_the_maximum() -> None:
 
 def test_3_2_2_14_retain_not_available() -> None:
     """[MQTT-3.2.2-14]"""
-    client = World(Settings(retain_available=False)).connect("a")
+    client = World(HubSettings(retain_available=False)).connect("a")
     client.publish("t", b"x", retain=True)
     assert client.disconnected() == reasons.RETAIN_NOT_SUPPORTED
 
@@ -78,7 +78,7 @@ def test_3_4_2_2_reason_strings_and_request_problem_information() -> None:
 
 
 def test_4_7_3_too_many_levels() -> None:
-    client = World(Settings(max_topic_levels=3)).connect("a")
+    client = World(HubSettings(max_topic_levels=3)).connect("a")
     client.publish("a/b/c", b"")
     assert client.subscribe("a/b/c/d") == [reasons.TOPIC_FILTER_INVALID]
     client.publish("a/b/c/d", b"")
@@ -287,10 +287,10 @@ def test_3_1_2_25_a_message_of_exactly_the_maximum_arrives() -> None:
 
 def test_3_2_2_15_packets_over_the_servers_maximum() -> None:
     """[MQTT-3.2.2-15]: DISCONNECT with 0x95."""
-    client = World(Settings(max_packet_size_bytes=100)).connect("a")
+    client = World(HubSettings(max_packet_size_bytes=100)).connect("a")
     client.feed(encode(Publish("t", b"x" * 95), MQTT5)[:100])
     assert not client.closed or client.inbox
-    other = World(Settings(max_packet_size_bytes=100)).connect("a")
+    other = World(HubSettings(max_packet_size_bytes=100)).connect("a")
     other.publish("t", b"x" * 94)
     assert not other.closed
     other.publish("t", b"x" * 95)

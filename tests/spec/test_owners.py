@@ -2,12 +2,12 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.packing import Unpacker
 from metromq.protocol.session import records, store
-from metromq.protocol.session.access import Access, Decision
+from metromq.protocol.session.access import Access, AccessDecision
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.session import Session
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -25,7 +25,7 @@ from tests.spec.test_late_decisions import Slow
 from tests.spec.world import VERSIONS, Client, World, bits
 
 FOREIGNERS = [None, "bob", "Ann", "ann "]  # None: anonymous
-NEW_SESSION = Settings(foreign_client_id_replaces=True)
+NEW_SESSION = HubSettings(foreign_client_id_replaces=True)
 
 
 def enter(
@@ -172,8 +172,8 @@ def test_the_authenticated_name_counts_not_the_claimed_one(version: int) -> None
     class Renamed(Access):
         user = "ann"
 
-        def connect(self, *asked: object) -> Decision:
-            return Decision(0, "", self.user)
+        def connect(self, *asked: object) -> AccessDecision:
+            return AccessDecision(0, "", self.user)
 
     access = Renamed()
     world = World(access=access)
@@ -192,7 +192,7 @@ def test_an_owner_who_comes_while_another_waits_for_its_authenticator() -> None:
     owner = enter(world, "ann")
     for question, user in ((slow.questions[1], "ann"), (slow.questions[0], "bob")):
         assert question.connection is not None
-        question.connection.decide(Decision(0, "", user))
+        question.connection.decide(AccessDecision(0, "", user))
         world.settle()
     owner.one(Connack)
     foreigner.inbox.clear()
@@ -289,7 +289,7 @@ def test_what_waits_is_checked_again_when_the_session_is_resumed(qos: int, crash
 
 def test_what_waits_in_the_journal_is_checked_too() -> None:
     access = Changing()
-    world = World(Settings(memory_entries=2), access=access)
+    world = World(HubSettings(memory_entries=2), access=access)
     owner = enter(world, "ann")
     owner.subscribe("#", qos=1)
     owner.disconnect()

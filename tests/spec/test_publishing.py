@@ -2,9 +2,9 @@
 
 import pytest
 
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol import reasons
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -302,7 +302,7 @@ def test_3_3_4_10_a_full_window_delays_nothing_else() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_4_6_0_5_order_is_kept(qos: int, journal: bool) -> None:
     """[MQTT-4.6.0-5], [MQTT-4.6.0-6]: per topic and QoS, through window and queue."""
-    world = World(Settings(max_inflight=3, memory_entries=4, memory_bytes=10**6), journal=journal)
+    world = World(HubSettings(max_inflight=3, memory_entries=4, memory_bytes=10**6), journal=journal)
     subscriber, publisher = pair(world, qos)
     for number in range(50):
         publisher.deliver("t/x", b"%d" % number, qos)
@@ -372,7 +372,7 @@ def test_3_3_4_9_the_clients_receive_maximum(qos: int) -> None:
 
 def test_3_3_4_7_the_servers_receive_maximum() -> None:
     """[MQTT-3.3.4-7]: DISCONNECT with 0x93 for one message too many."""
-    world = World(Settings(receive_maximum=2))
+    world = World(HubSettings(receive_maximum=2))
     world.auto_commit = False
     client = world.client()
     client.send(Connect("p"))
@@ -391,7 +391,7 @@ def test_3_3_4_7_the_servers_receive_maximum() -> None:
 
 def test_4_9_qos_2_counts_until_pubcomp() -> None:
     """Section 4.9"""
-    world = World(Settings(receive_maximum=2))
+    world = World(HubSettings(receive_maximum=2))
     client = world.connect("p")
     client.publish("t", b"", 2, packet_id=1)
     client.publish("t", b"", 2, packet_id=2)

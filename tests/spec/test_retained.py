@@ -2,8 +2,8 @@
 
 import pytest
 
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.wire.packets import (
     Ack,
     Subscription,
@@ -109,7 +109,7 @@ def test_3_8_4_4_retained_messages_carry_the_identifier() -> None:
 
 def test_retained_messages_have_a_limit() -> None:
     """A new topic beyond it is refused with 0x97; known topics go on."""
-    world = World(Settings(max_retained_messages=1))
+    world = World(HubSettings(max_retained_messages=1))
     client = world.connect("a")
     client.deliver("t", b"1", 1, retain=True)
     client.deliver("t", b"2", 1, retain=True)

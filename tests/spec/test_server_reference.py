@@ -2,9 +2,9 @@
 
 import pytest
 
-from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol import reasons
+from metromq.protocol.session.access import Access, AccessDecision, Peer
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Auth, Connack, Connect, Disconnect
 from tests.spec.world import Client, World, bits
 
@@ -16,12 +16,12 @@ class Elsewhere(Access):
     """Sends everybody away who comes with a method, and everybody who authenticates again."""
 
     def __init__(self, code: int, text: str = "this broker is being emptied") -> None:
-        self.decision = Decision(code, text, server_reference=THERE)
+        self.decision = AccessDecision(code, text, server_reference=THERE)
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
-        return Decision(0, "", "") if data == b"in" else self.decision
+    ) -> AccessDecision:
+        return AccessDecision(0, "", "") if data == b"in" else self.decision
 
 
 def refused(access: Access, version: int = MQTT5, maximum: int = 0) -> Client:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
 from metromq.protocol.wire.packets import (
     PUBREC,
     Ack,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from metromq.protocol.session.recovery import Snapshot
+from metromq.protocol import reasons
+from metromq.protocol.session.hub_recovery import Snapshot
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.routes import RouteTarget
 from metromq.protocol.session.session import Session
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -51,7 +51,7 @@ def _drain(client: Client, first: list[Publish]) -> list[Publish]:
 
 
 def test_a_snapshot_stands_still_while_the_hub_goes_on() -> None:
-    world = World(Settings(memory_entries=5, max_inflight=3))
+    world = World(HubSettings(memory_entries=5, max_inflight=3))
     client = world.connect("s", expiry=1000)
     client.subscribe("t/#", qos=2, identifier=3)
     publisher = world.connect("p", expiry=1000)
@@ -81,7 +81,7 @@ def test_a_snapshot_stands_still_while_the_hub_goes_on() -> None:
 @pytest.mark.parametrize("snapshot_at", [None, 0, 20, 50])
 def test_4_5_0_1_an_offline_session_gets_everything_in_order(crash: bool, snapshot_at: int | None) -> None:
     """[MQTT-4.5.0-1]: few in memory, the rest in the journal, with their own identifiers and options."""
-    world = World(Settings(memory_entries=5, max_inflight=3))
+    world = World(HubSettings(memory_entries=5, max_inflight=3))
     client = world.connect("s", expiry=1000)
     client.subscribe("t/#", qos=1, identifier=3)
     client.drop()
@@ -107,7 +107,7 @@ def test_4_5_0_1_an_offline_session_gets_everything_in_order(crash: bool, snapsh
 
 def test_memory_of_a_queue_is_bounded_by_bytes_too() -> None:
     """A few large messages wait in the journal just as many small ones."""
-    world = World(Settings(memory_bytes=10_000))
+    world = World(HubSettings(memory_bytes=10_000))
     client = world.connect("s", expiry=1000)
     client.subscribe("t", qos=1)
     client.drop()
@@ -122,7 +122,7 @@ def test_memory_of_a_queue_is_bounded_by_bytes_too() -> None:
 
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_full_queue_drops_the_newest_and_counts(journal: bool) -> None:
-    world = World(Settings(max_queued_messages=3), journal=journal)
+    world = World(HubSettings(max_queued_messages=3), journal=journal)
     client = world.connect("s", expiry=1000)
     client.subscribe("t", qos=1)
     client.drop()
@@ -135,7 +135,7 @@ def test_a_full_queue_drops_the_newest_and_counts(journal: bool) -> None:
 
 
 def test_queued_bytes_have_a_limit_that_counts_the_journal() -> None:
-    world = World(Settings(max_queued_bytes=10_000, memory_bytes=2_000))
+    world = World(HubSettings(max_queued_bytes=10_000, memory_bytes=2_000))
     client = world.connect("s", expiry=1000)
     client.subscribe("t", qos=1)
     client.drop()
@@ -150,7 +150,7 @@ def test_queued_bytes_have_a_limit_that_counts_the_journal() -> None:
 @pytest.mark.parametrize("crash", [False, True])
 def test_several_copies_of_one_message_wait_together(memory_entries: int, crash: bool) -> None:
     """A session in two groups and with a plain subscription gets three copies, wherever they waited."""
-    world = World(Settings(memory_entries=memory_entries))
+    world = World(HubSettings(memory_entries=memory_entries))
     client = world.connect("s", expiry=1000)
     client.subscribe("$share/g/t", "$share/h/t", "t", qos=1)
     client.drop()
@@ -206,7 +206,7 @@ def test_qos_0_is_not_kept_for_the_absent() -> None:
 
 def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
     """QoS 0 is dropped and counted past the limit; QoS 1 waits in the journal; others go on."""
-    world = World(Settings(max_outgoing_bytes=20_000, memory_entries=10))
+    world = World(HubSettings(max_outgoing_bytes=20_000, memory_entries=10))
     stalled, other = world.connect("stalled", expiry=1000), world.connect("other")
     for client in (stalled, other):
         client.subscribe("t", qos=1)
@@ -237,7 +237,7 @@ def test_a_stalled_reader_is_bounded_and_stalls_nobody() -> None:
 
 def test_queued_messages_go_on_when_the_output_has_drained_without_an_acknowledgement() -> None:
     """A burst of QoS 0 must not leave a QoS 1 message behind for ever."""
-    world = World(Settings(max_outgoing_bytes=4_000))
+    world = World(HubSettings(max_outgoing_bytes=4_000))
     client = world.connect("s")
     client.subscribe("t", qos=1)
     publisher = world.connect("p")
@@ -247,7 +247,7 @@ def test_queued_messages_go_on_when_the_output_has_drained_without_an_acknowledg
 
 
 def test_a_publisher_on_the_long_way_feels_a_slow_reader_too() -> None:
-    world = World(Settings(max_outgoing_bytes=4_000))
+    world = World(HubSettings(max_outgoing_bytes=4_000))
     client = world.connect("s")
     client.subscribe(Subscription("t", 0, no_local=True))
     client.reading = False
@@ -292,7 +292,7 @@ def test_a_full_disk_closes_older_clients_so_that_they_keep_their_message(qos: i
 
 def test_a_write_that_finds_no_room_undoes_its_messages() -> None:
     """Nobody gets what the publisher is told was refused, and queues and identifiers stay whole."""
-    world = World(Settings(memory_entries=2))
+    world = World(HubSettings(memory_entries=2))
     client = world.connect("s", expiry=1000)
     client.subscribe("t", qos=2)
     publisher, old = world.connect("p", expiry=1000), world.connect("old", MQTT311)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -51,7 +51,7 @@ def test_3_8_4_1_suback_comes_after_the_commit() -> None:
 
 
 def test_subscriptions_have_a_limit() -> None:
-    world = World(Settings(max_subscriptions_per_client=2))
+    world = World(HubSettings(max_subscriptions_per_client=2))
     client = world.connect("a")
     assert client.subscribe("a", "b", "c") == [0, 0, reasons.QUOTA_EXCEEDED]
     assert client.subscribe("a", qos=1) == [1]  # replacing one is no new one

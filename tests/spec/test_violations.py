@@ -2,10 +2,10 @@
 
 import pytest
 
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT311,
@@ -27,7 +27,7 @@ from tests.spec.world import Client, Lists, World, bits
 
 def test_3_2_2_3_connack_tells_the_servers_limits() -> None:
     """Section 3.2.2.3"""
-    settings = Settings(
+    settings = HubSettings(
         max_qos=1, retain_available=False, receive_maximum=7, max_packet_size_bytes=999, max_topic_alias=3
     )
     properties = World(settings).connect().connack.properties
@@ -46,7 +46,7 @@ def test_3_2_2_3_connack_tells_the_servers_limits() -> None:
 
 def test_3_2_2_12_a_will_beyond_the_limits_is_refused() -> None:
     """[MQTT-3.2.2-12], [MQTT-3.2.2-13]"""
-    world = World(Settings(max_qos=1, retain_available=False))
+    world = World(HubSettings(max_qos=1, retain_available=False))
     for will, reason in (
         (Will("w", b"", 2), reasons.QOS_NOT_SUPPORTED),
         (Will("w", b"", 1, True), reasons.RETAIN_NOT_SUPPORTED),
@@ -58,7 +58,7 @@ def test_3_2_2_12_a_will_beyond_the_limits_is_refused() -> None:
 
 
 def test_too_many_connections() -> None:
-    world = World(Settings(max_connections=1))
+    world = World(HubSettings(max_connections=1))
     first = world.connect("a")
     for version, code in ((MQTT5, reasons.SERVER_BUSY), (MQTT311, reasons.SERVER_UNAVAILABLE)):
         second = world.client()
@@ -69,7 +69,7 @@ def test_too_many_connections() -> None:
 
 
 def test_connects_per_second() -> None:
-    world = World(Settings(max_connects_per_s=2))
+    world = World(HubSettings(max_connects_per_s=2))
     world.connect("a")
     world.connect("b")
     late = world.client()

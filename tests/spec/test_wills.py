@@ -2,7 +2,7 @@
 
 import pytest
 
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
 from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Will
 from metromq.protocol.wire.properties import decode_raw, encode_raw
 from tests.spec.world import VERSIONS, Client, World, bits

@@ -3,9 +3,9 @@
 import pytest
 
 from metromq.errors import UsageError
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.reasons import NAMES, connack_code_311
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT31, MQTT311, Connack, Connect, Properties, Will
-from metromq.protocol.wire.reasons import NAMES, connack_code_311
 from tests.spec.cases import OLD, Bad, Good, bad, good
 
 OFFER = Properties(

@@ -7,12 +7,12 @@ from metromq.protocol.session import records
 from metromq.protocol.session.access import Access, Peer
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.recovery import Snapshot, recover
 from metromq.protocol.session.session import Session
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import (
     MQTT5,
     MQTT31,
@@ -88,8 +88,8 @@ class ListLog(Log):
 class World:
     """One broker and the shell around it, driven by hand. `journal=False` is durability "memory"."""
 
-    def __init__(self, settings: Settings | None = None, journal: bool = True, access: Access | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, settings: HubSettings | None = None, journal: bool = True, access: Access | None = None) -> None:
+        self.settings = settings or HubSettings()
         self.access = access or Access()
         self.log = ListLog() if journal else None
         self.now = 1000.0

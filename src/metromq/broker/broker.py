@@ -8,29 +8,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from metromq.broker import logs
-from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
-from metromq.broker.door import HttpDoor
-from metromq.broker.keeping import Keeper
+from metromq.broker.file_access import FileAccess
+from metromq.broker.http_listener import HttpListener
+from metromq.broker.hub_storage import HubStorage
 from metromq.broker.peers.certificates import dialling_context, link_door
 from metromq.broker.peers.city_access import CityAccess
 from metromq.broker.peers.member import CityMember, link_secret, nonce
 from metromq.broker.recording import Recording
-from metromq.broker.status import Reporter
+from metromq.broker.reporting import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
-from metromq.broker.turns import Turns, Writer
+from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.host import Host
-from metromq.federation.links.link_access import LinkAccess
-from metromq.journal.identity import new_id
-from metromq.protocol.session.access import Access
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.settings import Settings
-from metromq.protocol.wire.reasons import SERVER_SHUTTING_DOWN
+from metromq.federation.links import LinkAccess
+from metromq.journal import new_id
+from metromq.protocol import reasons
+from metromq.protocol.session import Access, Hub, HubSettings
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
@@ -40,7 +38,10 @@ GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the br
 
 
 class Broker:
-    """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens."""
+    """`async with Broker(config) as broker:` runs a broker until the block ends; `port` is where it listens.
+
+    Its attributes are many because each is one part of the broker, made here and nowhere else.
+    """
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class Broker:
         self._closers: list[Callable[[], None]] = []
         self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._keeper: Keeper | None = None
-        self._http: HttpDoor | None = None
+        self._keeper: HubStorage | None = None
+        self._http: HttpListener | None = None
         self._recording: Recording | None = None
         self.ports: list[int] = []
 
@@ -103,25 +104,25 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = self.config
         if config.durability != "memory":
-            self._keeper = Keeper(config, self._accept_damage)
+            self._keeper = HubStorage(config, self._accept_damage)
         keeper = self._keeper
         self.hub = Hub(settings_of(config), keeper.log if keeper else None, config.name)
-        self.turns = Turns(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
-        self.turns.now()
+        self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
+        self.cycle.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
         if keeper is not None:
-            keeper.begin(self.turns, loop)
+            keeper.begin(self.cycle, loop)
         self._sys = SysTopics(self.hub)
         for listener in config.listeners:
             await self._open_door(loop, listener, self.access)
         where = f"{config.listeners[0].host}:{self.port}"
         gauges = keeper.gauges if keeper else dict
         self._reporter = Reporter(
-            config, self.turns, self.host, where, gauges, lambda: keeper.problem if keeper else ""
+            config, self.cycle, self.host, where, gauges, lambda: keeper.problem if keeper else ""
         )
         if config.metrics.port is not None:
-            self._http = HttpDoor(config.metrics.host, config.metrics.port, self._reporter.pages())
+            self._http = HttpListener(config.metrics.host, config.metrics.port, self._reporter.pages())
             await self._http.open()
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.member is not None and self._city is not None:
@@ -147,7 +148,7 @@ class Broker:
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
         journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
-        self.member = CityMember(city, config.name, self.turns, journal_id)
+        self.member = CityMember(city, config.name, self.cycle, journal_id)
         host = self.member.host
         self.hub.federate(host)
         certified = city.links.certified
@@ -178,13 +179,13 @@ class Broker:
             if listener.is_websocket:
                 from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
 
-                server = socket_server = await serve_websocket(self.turns, access, listener, anonymous, tls)
+                server = socket_server = await serve_websocket(self.cycle, access, listener, anonymous, tls)
                 # Clients are closed by us, behind their DISCONNECT.
                 self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
-                        self.turns, access, anonymous, listener.use_identity_as_username
+                        self.cycle, access, anonymous, listener.use_identity_as_username
                     ),
                     listener.host,
                     listener.port,
@@ -209,9 +210,9 @@ class Broker:
         except (ConfigError, OSError, ssl.SSLError) as error:
             logs.error("reload failed; the old passwords, ACL and certificates stay in use", problem=error)
             return
-        self.turns.now()
+        self.cycle.now()
         self.hub.rights_changed()
-        self.turns.worked()
+        self.cycle.worked()
         logs.info("reloaded passwords, ACL and certificates")
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ class Broker:
         ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
-            self.turns.now()
+            self.cycle.now()
             self.hub.tick()
             ticks += 1
             if ticks % 4 == 0:
@@ -229,13 +230,13 @@ class Broker:
                 self._recording.tick()
             if self._keeper is not None and ticks % 4 == 0:
                 self._keeper.tick(self._recording is not None)
-            self.turns.worked()
+            self.cycle.worked()
 
     async def _publish_sys(self, interval_s: float) -> None:
         while True:
-            self.turns.now()
+            self.cycle.now()
             self._sys.publish()
-            self.turns.worked()
+            self.cycle.worked()
             await asyncio.sleep(interval_s)
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class Broker:
             await self.member.stop()
         for close in self._closers:
             close()
-        if hasattr(self, "turns"):
+        if hasattr(self, "cycle"):
             await self._say_goodbye()
         if hasattr(self, "access"):
             await self.access.answers.close()
@@ -266,13 +267,13 @@ class Broker:
         """What clients were promised is stored and confirmed, then each gets a DISCONNECT and a moment to take it."""
         if self._keeper is not None:
             await self._keeper.drain()
-        self.turns.now()
+        self.cycle.now()
         connections = list(self.hub.connections.open)
         for connection in connections:
-            connection.terminate(SERVER_SHUTTING_DOWN, "the broker is stopping")
+            connection.terminate(reasons.SERVER_SHUTTING_DOWN, "the broker is stopping")
             connection.lost()
-        self.turns.worked()
-        self.turns.flush()
+        self.cycle.worked()
+        self.cycle.flush()
         owners = [connection.output.owner for connection in connections]
         writers = [owner for owner in owners if isinstance(owner, Writer)]
         loop = asyncio.get_running_loop()
@@ -284,9 +285,9 @@ class Broker:
                 writer.abort()
 
 
-def settings_of(config: Config) -> Settings:
+def settings_of(config: Config) -> HubSettings:
     limits = config.limits
-    return Settings(
+    return HubSettings(
         max_packet_size_bytes=limits.max_packet_size_bytes,
         max_queued_messages=limits.max_queued_messages,
         max_queued_bytes=limits.max_queued_bytes,

@@ -7,9 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from metromq.broker.door import Answer
-from metromq.federation.status import UP, BrokerStatus
-from metromq.protocol.session.counters import BrokerCounters
+from metromq.broker.http_listener import HttpAnswer
+from metromq.federation import UP, BrokerStatus
+from metromq.protocol.session import BrokerCounters
 
 COUNTERS = {
     "messages_received": "PUBLISH packets from clients",
@@ -82,7 +82,7 @@ class StatusCollector(Collector):
         yield GaugeMetricFamily("metromq_areas_taken_over", "Areas taken over from another broker", value=areas)
 
 
-def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> Answer:
+def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> HttpAnswer:
     registry = CollectorRegistry()
     registry.register(StatusCollector(status, counters, extra))
-    return Answer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
+    return HttpAnswer(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)

@@ -8,11 +8,9 @@ from typing import NoReturn
 
 from metromq.broker import logs
 from metromq.federation.host import Host
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.topic_counts import TopicCount
+from metromq.protocol.session import Hub, TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
-from metromq.telemetry.spool import spool_window
-from metromq.telemetry.windows import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow
+from metromq.telemetry import LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow, spool_window
 
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0

@@ -4,9 +4,8 @@ import asyncio
 import os
 from typing import Final, final
 
-from metromq.broker.turns import Turns, Writer
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.connection import Connection
+from metromq.broker.write_cycle import WriteCycle, Writer
+from metromq.protocol.session import Access, Connection, Peer
 
 _WRITE: Final = os.write  # found without asking the module each time
 PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than this: a slow subscriber stalls nobody
@@ -17,9 +16,9 @@ LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its w
 class StreamWriter(Writer):
     """`data_received` and the other methods are what the event loop calls."""
 
-    def __init__(self, turns: Turns, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
+    def __init__(self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
         peer = Peer("", anonymous_allowed)
-        super().__init__(turns, Connection(turns.hub, access, peer))
+        super().__init__(cycle, Connection(cycle.hub, access, peer))
         self.identity_as_username = identity_as_username
         self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
@@ -40,20 +39,20 @@ class StreamWriter(Writer):
             peer.transport = "tls"
 
     def data_received(self, data: bytes) -> None:
-        turns = self.turns
+        cycle = self.cycle
         connection = self.connection
-        if turns.scheduled:  # one look at the clock is enough for a turn
+        if cycle.scheduled:  # one look at the clock is enough for a turn
             connection.receive(data)
-            turns.worked()
+            cycle.worked()
         elif connection.express(data):  # first of all on its way: a broker that has just woken up is slow
-            turns.worked()
-            turns.now()
-            connection.heard_at = turns.hub.clock.now
+            cycle.worked()
+            cycle.now()
+            connection.heard_at = cycle.hub.clock.now
         else:
-            turns.now()
+            cycle.now()
             connection.receive(data)
-            turns.worked()
-        if turns.hub.delivery.slow is not None:
+            cycle.worked()
+        if cycle.hub.delivery.slow is not None:
             self._slow_down()
 
     def is_open(self) -> bool:
@@ -71,10 +70,10 @@ class StreamWriter(Writer):
         self.transport = None
         self.fd = -1
         self.account(0)
-        turns = self.turns
-        turns.now()
+        cycle = self.cycle
+        cycle.now()
         self.connection.lost()
-        turns.worked()
+        cycle.worked()
         self.release()
 
     def pause_writing(self) -> None:
@@ -85,10 +84,10 @@ class StreamWriter(Writer):
         self.paused = False
         self.output.sent(0)
         self.account(0)
-        self.turns.now()
+        self.cycle.now()
         self.connection.drained()
         self.flush()
-        self.turns.worked()
+        self.cycle.worked()
         if not self.paused:
             self.release()
 
@@ -105,16 +104,16 @@ class StreamWriter(Writer):
         data = output.take()
         if data:
             output.waiting_bytes = 0
-            counters = self.turns.hub.counters
+            counters = self.cycle.hub.counters
             counters.bytes_sent += len(data)
             counters.packets_sent += 1
             self._write(transport, data)
         if output.closing:
             self.fd = -1
             transport.close()
-            self.turns.loop.call_later(LINGER_S, transport.abort)
+            self.cycle.loop.call_later(LINGER_S, transport.abort)
         elif output.hungry and not self.paused:
-            self.turns.now()
+            self.cycle.now()
             self.connection.drained()
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
@@ -144,16 +143,16 @@ class StreamWriter(Writer):
 
     def _slow_down(self) -> None:
         """The publisher is read again when the receiver has drained, or after a short while in any case."""
-        target = self.turns.hub.delivery.take_slow()
+        target = self.cycle.hub.delivery.take_slow()
         transport = self.transport
         if target is None or transport is None or self.patience is not None or self.connection.peer_broker:
             return
         if target.waiting_bytes > target.soft_limit_bytes:
-            self.turns.flush()  # it may lag only because the turn has not ended
+            self.cycle.flush()  # it may lag only because the turn has not ended
         if target.waiting_bytes <= target.soft_limit_bytes or target.stalled:
             return
         transport.pause_reading()
-        self.patience = self.turns.loop.call_later(PATIENCE_S, self.go_on)
+        self.patience = self.cycle.loop.call_later(PATIENCE_S, self.go_on)
         owner = target.owner
         if isinstance(owner, Writer):
             if owner.followers is None:

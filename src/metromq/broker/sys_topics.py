@@ -1,8 +1,7 @@
 """The `$SYS` topics that Mosquitto's users know, from the hub's counters."""
 
 from metromq import __version__
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
+from metromq.protocol.session import Hub, Message
 
 PREFIX = "$SYS/broker/"
 

@@ -10,18 +10,17 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from metromq.broker.stream import common_name
-from metromq.broker.turns import Turns, Writer
+from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Listener
-from metromq.protocol.session.access import Access, Peer
-from metromq.protocol.session.connection import Connection
+from metromq.protocol.session import Access, Connection, Peer
 
 
 @final
 class WebSocketWriter(Writer):
     """One task reads, one writes; while a write waits for the network the client counts as paused."""
 
-    def __init__(self, turns: Turns, connection: Connection, socket: ServerConnection) -> None:
-        super().__init__(turns, connection)
+    def __init__(self, cycle: WriteCycle, connection: Connection, socket: ServerConnection) -> None:
+        super().__init__(cycle, connection)
         self.socket = socket
         self.wake = asyncio.Event()
 
@@ -48,12 +47,12 @@ class WebSocketWriter(Writer):
                 output.sent(len(data))
                 await self.socket.send(data)
                 self.paused = False
-                self.turns.hub.counters.bytes_sent += len(data)
+                self.cycle.hub.counters.bytes_sent += len(data)
                 output.sent(0)
                 self.account(0)
-                self.turns.now()
+                self.cycle.now()
                 self.connection.drained()
-                self.turns.worked()
+                self.cycle.worked()
             if output.closing and not output.first:
                 await self.socket.close()
                 return
@@ -64,14 +63,14 @@ class WebSocketWriter(Writer):
             if isinstance(data, str):  # [MQTT-6.0.0-1]
                 await self.socket.close(1003, "MQTT needs binary frames")
                 return
-            self.turns.now()
+            self.cycle.now()
             connection.receive(data)
-            self.turns.hub.delivery.take_slow()  # who is too fast is not slowed down here
-            self.turns.worked()
+            self.cycle.hub.delivery.take_slow()  # who is too fast is not slowed down here
+            self.cycle.worked()
 
 
 async def serve_websocket(
-    turns: Turns, access: Access, listener: Listener, anonymous_allowed: bool, tls: ssl.SSLContext | None
+    cycle: WriteCycle, access: Access, listener: Listener, anonymous_allowed: bool, tls: ssl.SSLContext | None
 ) -> Server:
     """Opens the door; clients must offer the subprotocol `mqtt` [MQTT-6.0.0-3]."""
 
@@ -80,17 +79,17 @@ async def serve_websocket(
         peer = Peer(f"{address[0]}:{address[1]}", anonymous_allowed, "", listener.kind)
         if listener.use_identity_as_username:
             peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
-        turns.now()
-        writer = WebSocketWriter(turns, Connection(turns.hub, access, peer), socket)
+        cycle.now()
+        writer = WebSocketWriter(cycle, Connection(cycle.hub, access, peer), socket)
         writing = asyncio.create_task(writer.write())
         try:
             await writer.read()
         except ConnectionClosed:
             pass
         finally:
-            turns.now()
+            cycle.now()
             writer.connection.lost()
-            turns.worked()
+            cycle.worked()
             writer.account(0)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
@@ -101,7 +100,7 @@ async def serve_websocket(
         listener.port,
         ssl=tls,
         subprotocols=[Subprotocol("mqtt"), Subprotocol("mqttv3.1")],
-        max_size=turns.hub.settings.max_packet_size_bytes + 5,
+        max_size=cycle.hub.settings.max_packet_size_bytes + 5,
         compression=None,
         ping_interval=None,  # MQTT has its own keepalive
         server_header=None,

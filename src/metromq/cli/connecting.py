@@ -14,7 +14,7 @@ import click
 
 from metromq.client import MQTT5, MQTT31, MQTT311, Client, ConnectionLost, ConnectRefused, MqttError, Properties, Will
 from metromq.errors import MetroError, UsageError
-from metromq.protocol.wire.reasons import connack_code_311
+from metromq.protocol import reasons
 
 VERSIONS = {"mqttv31": MQTT31, "31": MQTT31, "mqttv311": MQTT311, "311": MQTT311, "mqttv5": MQTT5, "5": MQTT5}
 NEVER_EXPIRES = 0xFFFF_FFFF
@@ -141,7 +141,7 @@ _OPTIONS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """Everything the connection options say."""
 
     client: Client
@@ -166,11 +166,11 @@ class Connection:
         """The server's CONNACK code as the version has it, or libmosquitto's number for what happened."""
         if isinstance(error, MqttError) and error.reason_code is not None and not isinstance(error, ConnectionLost):
             refused_by_old = isinstance(error, ConnectRefused) and self.version != MQTT5
-            return connack_code_311(error.reason_code) if refused_by_old else error.reason_code
+            return reasons.connack_code_311(error.reason_code) if refused_by_old else error.reason_code
         return EXIT_CONNECTION_LOST if isinstance(error, ConnectionLost) else EXIT_FAILURE
 
 
-def open_connection(given: dict[str, Any]) -> Connection:
+def open_connection(given: dict[str, Any]) -> ConnectionOptions:
     """The client for the options that `connection_options` added."""
     properties = parse_properties(given["properties"])
     place = _place(given)
@@ -202,7 +202,7 @@ def open_connection(given: dict[str, Any]) -> Connection:
         max_packet_size_bytes=connect.maximum_packet_size or 268_435_460,
         properties=connect,
     )
-    return Connection(client, place.topic, version, given["debug"], given["quiet"], properties)
+    return ConnectionOptions(client, place.topic, version, given["debug"], given["quiet"], properties)
 
 
 def parse_properties(given: tuple[str, ...]) -> dict[str, Properties]:

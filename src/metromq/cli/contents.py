@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from metromq.pipeline.content import Content
+    from metromq.pipeline import Content
 
 Spans = Sequence[tuple[int, int]]
 

@@ -15,13 +15,9 @@ from rich.text import Text
 
 from metromq.cli.tables import totals
 from metromq.cli.up import run
-from metromq.control.asking import ask_city
-from metromq.control.places import DEFAULT_DATA, city_named, is_free, only_one
-from metromq.control.running import Options, RunningCity
-from metromq.federation.city import City
-from metromq.federation.status import CityStatus
-from metromq.lab.fleet import Fleet
-from metromq.lab.sensors import city_sensors
+from metromq.control import DEFAULT_DATA, CityOptions, RunningCity, ask_city, city_named, is_free, only_one
+from metromq.federation import City, CityStatus
+from metromq.lab import Fleet, city_sensors
 
 LOOK_S = 2.0
 LINE_EVERY = 5  # looks, where there is no terminal to draw on
@@ -60,7 +56,7 @@ def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability
             group.create_task(follow(running, fleet, console))
 
     with only_one(data):
-        uvloop.run(run(chosen, data, (), Options(durability), console, show))
+        uvloop.run(run(chosen, data, (), CityOptions(durability), console, show))
 
 
 def free_city(city: City, console: Console) -> City:

@@ -11,11 +11,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from metromq.control.journeys import Journey, Leg, is_running, journey, live_ask, planned_ask
-from metromq.control.places import CITY_FILE, DEFAULT_DATA, city_named, city_running
-from metromq.federation.city import City
-from metromq.federation.explaining import Step, is_filter
-from metromq.protocol.topics.names import validate_filter, validate_topic
+from metromq.control import (
+    CITY_FILE,
+    DEFAULT_DATA,
+    Leg,
+    Trace,
+    city_named,
+    city_running,
+    is_running,
+    live_ask,
+    planned_ask,
+    trace,
+)
+from metromq.federation import City, TraceStep, is_filter
+from metromq.protocol.topics import validate_filter, validate_topic
 
 EPILOG = """\b
 Examples:
@@ -53,7 +62,7 @@ def command(topic: str, start: str | None, city_name: str | None, data: Path, as
     city = _city(city_name, data)
     start = city.broker(start).name if start else city.names[0]
     live = is_running(city, data, start)
-    found = asyncio.run(journey(topic, start, live, live_ask(city, data) if live else planned_ask(city)))
+    found = asyncio.run(trace(topic, start, live, live_ask(city, data) if live else planned_ask(city)))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found)))
         return
@@ -69,7 +78,7 @@ def _city(name: str | None, data: Path) -> City:
     return city_running(name, data, os.environ)
 
 
-def _show(found: Journey, console: Console) -> None:
+def _show(found: Trace, console: Console) -> None:
     first = found.legs[0]
     subscription = is_filter(found.topic)
     what = "A subscription to" if subscription else "A message to"
@@ -98,7 +107,7 @@ def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:
     branch.add(_interest(step, subscription))
 
 
-def _interest(step: Step, subscription: bool) -> str:
+def _interest(step: TraceStep, subscription: bool) -> str:
     if step.subscribers < 0:
         return "subscribers are known only while the city is running"
     own = f"{step.subscribers} {'subscription' if subscription else 'subscriber'}{'' if step.subscribers == 1 else 's'}"

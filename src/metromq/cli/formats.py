@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from metromq.client.messages import Message
+from metromq.client import Message
 from metromq.errors import UsageError
-from metromq.protocol.wire.packets import Properties
+from metromq.protocol.wire import Properties
 
 Piece = Callable[[Message, int], bytes]
 

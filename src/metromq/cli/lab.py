@@ -7,9 +7,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from metromq.lab.plots import plot
-from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
-from metromq.lab.report import Report, RunOptions, show
+from metromq.lab import EXPERIMENTS, TITLES, Report, RunOptions, plot, run_experiment, show
 
 GROUP_EPILOG = """\b
 Examples:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from metromq.broker.auth import passwords
-from metromq.broker.auth.scram import SALT_BYTES, parse_keys
+from metromq.broker.auth import SALT_BYTES, parse_keys, passwords
 from metromq.errors import ScramError, UsageError
 from metromq.files import replacing
-from metromq.protocol.scram import DEFAULT_ITERATIONS, LEAST_ITERATIONS, derive_keys, saslprep
+from metromq.protocol import scram
 
 EPILOG = """\b
 Examples:
@@ -70,11 +69,11 @@ def command(
 def hashed(password: str, kind: str, iterations: int | None) -> str:
     """The stored form of a password, with fresh salt."""
     if kind == "scram-sha-256":
-        saslprep(password)
-        rounds = iterations or DEFAULT_ITERATIONS
-        if rounds < LEAST_ITERATIONS:
-            raise UsageError(f"SCRAM needs at least {LEAST_ITERATIONS} iterations (RFC 7677)")
-        return str(derive_keys(password, secrets.token_bytes(SALT_BYTES), rounds))
+        scram.saslprep(password)
+        rounds = iterations or scram.DEFAULT_ITERATIONS
+        if rounds < scram.LEAST_ITERATIONS:
+            raise UsageError(f"SCRAM needs at least {scram.LEAST_ITERATIONS} iterations (RFC 7677)")
+        return str(scram.derive_keys(password, secrets.token_bytes(SALT_BYTES), rounds))
     if kind == "argon2id":
         return str(passwords.hash_argon2(password.encode(), secrets.token_bytes(passwords.SALT_BYTES), iterations or 1))
     rounds = 0 if kind == "sha512" else iterations or passwords.DEFAULT_ITERATIONS

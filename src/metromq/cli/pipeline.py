@@ -24,9 +24,7 @@ from metromq.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from metromq.pipeline.ingest import Taken
-    from metromq.pipeline.maintain import BrokerCheck
-    from metromq.pipeline.whatif import ChoiceCost, SiteCost
+    from metromq.pipeline import BrokerCheck, ChoiceCost, SiteCost, Taken
 
 DEFAULT_LAKE = Path("metromq-lake")
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
@@ -79,8 +77,7 @@ def command() -> None:
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when the process that started this one is gone.")
 def record(data: Path, lake: str, broker: str, every: float, start: int | None, once: bool, with_parent: bool) -> None:
     """Record a broker's journal and telemetry into the landing area of the lake."""
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.recorder import Recorder, recorder_lock
+    from metromq.pipeline import Landing, Recorder, recorder_lock
 
     parent = os.getppid() if with_parent else None
     if with_parent:
@@ -143,10 +140,9 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline.jobs import RunOptions, lake_lock, run
-    from metromq.pipeline.lake import Lake
+    from metromq.pipeline import IngestOptions, Lake, lake_lock, run
 
-    options = RunOptions(
+    options = IngestOptions(
         once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
     )
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
@@ -187,8 +183,7 @@ def run_command(
 @json_option
 def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
     """Bring the statistics up to date now; `run` does so every 30 seconds."""
-    from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.refresh import refresh
+    from metromq.pipeline import lake_or_usage_error, refresh
 
     store = lake_or_usage_error(lake)
     with spark_session(master, memory, conf) as spark:
@@ -227,10 +222,8 @@ def what_if_command(
     as_json: bool,
 ) -> None:
     """Compute what a recorded day would have cost with each routing choice and delegation policy."""
-    from metromq.control.places import city_named
-    from metromq.pipeline.counting import CHOICES
-    from metromq.pipeline.maintain import lake_or_usage_error
-    from metromq.pipeline.whatif import what_if
+    from metromq.control import city_named
+    from metromq.pipeline import CHOICES, lake_or_usage_error, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
@@ -277,9 +270,7 @@ def check_command(
 
     Exit status: 1 if anything is missing, doubled or wrong, otherwise 0.
     """
-    from metromq.pipeline.journals import named_journals, noted_journals
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import check, lake_or_usage_error
+    from metromq.pipeline import Landing, check, lake_or_usage_error, named_journals, noted_journals
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
@@ -335,10 +326,7 @@ def repair_command(
 
     Exit status 1: something is still wrong.
     """
-    from metromq.pipeline.content import repair
-    from metromq.pipeline.journals import named_journals, noted_journals
-    from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import lake_or_usage_error
+    from metromq.pipeline import Landing, lake_or_usage_error, named_journals, noted_journals, repair
 
     store = lake_or_usage_error(lake)
     area = Landing(landing or store.landing)
@@ -371,7 +359,7 @@ def _gaps(gaps: Sequence[Any]) -> str:
 @json_option
 def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
     """Merge the small files of every table. `run` may keep running meanwhile."""
-    from metromq.pipeline.maintain import compact, lake_or_usage_error
+    from metromq.pipeline import compact, lake_or_usage_error
 
     done = compact(lake_or_usage_error(lake), keep_hours=keep_hours)
     output(as_json, ["table", "files before", "files after"], [asdict(item) for item in done])
@@ -389,7 +377,7 @@ def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
 @json_option
 def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
     """Delete old days."""
-    from metromq.pipeline.maintain import expire, lake_or_usage_error
+    from metromq.pipeline import expire, lake_or_usage_error
 
     done = expire(lake_or_usage_error(lake), age(older_than), datetime.now(UTC), statistics, keep_hours)
     output(as_json, ["table", "files", "rows"], [asdict(item) for item in done])
@@ -415,7 +403,7 @@ def sql_command(
     query: str, lake: Path, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
 ) -> None:
     """Query the tables of a lake."""
-    from metromq.pipeline.maintain import ask, lake_or_usage_error
+    from metromq.pipeline import ask, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
     with spark_session(master, memory, conf) as spark:

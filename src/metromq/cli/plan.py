@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from metromq.control.places import DEFAULT_DATA
+from metromq.control import DEFAULT_DATA
 from metromq.errors import UsageError
 from metromq.reading import shorten
 
@@ -24,21 +24,32 @@ try:
     from metromq.cli.plan_sources import Source, from_city, from_file, from_lake, present_from
     from metromq.cli.plan_tables import show_choice, show_plan, show_route
     from metromq.cli.plan_work import StoppedEarly, answered
-    from metromq.planning.model import (
+    from metromq.planning import (
         INFEASIBLE,
+        METHODS,
         NOT_FOUND,
+        POLICIES,
+        Choice,
         Goal,
         Limits,
+        Method,
         Placement,
         Plan,
+        Policy,
         Problem,
+        Transition,
         Watch,
+        choose,
+        delegating,
+        make_placement,
+        move_price,
         nobody,
         plan_document,
+        priced,
+        route_between,
+        service_workload,
+        statistics_of,
     )
-    from metromq.planning.planner import METHODS, Method, make_placement, move_price, priced
-    from metromq.planning.policies import POLICIES, Choice, Policy, choose, delegating, service_workload, statistics_of
-    from metromq.planning.steps import Route, route_between
 except ImportError as error:
     raise UsageError("planning needs an extra package: pip install 'metromq[plan]'") from error
 
@@ -168,7 +179,7 @@ def command(
         _leave(130, at_once=True)
         return
     plan = answer.plan
-    route = route_between(source.problem, now, plan.placement) if diff and plan.feasible else Route(())
+    route = route_between(source.problem, now, plan.placement) if diff and plan.feasible else Transition(())
     if as_json:
         click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
     else:
@@ -202,7 +213,7 @@ def _goal(problem: Problem, weights: Sequence[str], now: Placement | None, max_m
 
 
 def _document(
-    plan: Plan, goal: Goal, choice: Choice | None, policy: str | None, source: Source, route: Route | None
+    plan: Plan, goal: Goal, choice: Choice | None, policy: str | None, source: Source, route: Transition | None
 ) -> dict[str, Any]:
     """What --json prints."""
     weights = {name: getattr(goal, name) for name in WEIGHTS}

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metromq.control.asking import ask_city
-from metromq.control.places import city_running
+from metromq.control import ask_city, city_running
 from metromq.documents import read_document
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.status import UP, BrokerStatus, CityStatus
-from metromq.planning.model import Placement, Problem
-from metromq.planning.reading import check_machines, read_placement, read_problem
+from metromq.federation import UP, BrokerStatus, CityStatus
+from metromq.planning import Placement, Problem, check_machines, read_placement, read_problem
 
 # A city's status knows traffic, not machines: without --devices every broker is a device of the paper's middle size.
 CITY_DEFAULTS = {"broker_workload_per_mbps": 10.0, "network_mw_per_mbps": 0.0137}
@@ -54,7 +52,7 @@ def from_lake(lake: Path, devices: Path | None) -> Source:
 
 def _lake_rows(lake: Path, needed: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
     try:
-        from metromq.pipeline.lake import Lake
+        from metromq.pipeline import Lake
     except ImportError as error:
         raise UsageError("the lake needs an extra package: pip install 'metromq[pipeline]'") from error
     tables = Lake(lake)

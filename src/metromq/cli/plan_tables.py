@@ -6,9 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metromq.planning.model import Placement, Plan, Problem
-from metromq.planning.policies import Choice
-from metromq.planning.steps import NONE_EXISTS, SAFE, Route, Step
+from metromq.planning import NONE_EXISTS, SAFE, Choice, Placement, Plan, PlanStep, Problem, Transition
 
 BAR_CELLS = 24
 MANY = 40  # containers; beyond this only the first few of each device are listed
@@ -114,7 +112,7 @@ def summary(plan: Plan) -> str:
     )
 
 
-def show_route(console: Console, route: Route) -> None:
+def show_route(console: Console, route: Transition) -> None:
     """The steps, and what is wrong with their order if no better one was found."""
     console.print(steps_table(route.steps))
     if route.order != SAFE:
@@ -124,7 +122,7 @@ def show_route(console: Console, route: Route) -> None:
             console.print(f"  {escape(text)}", highlight=False)
 
 
-def steps_table(steps: Sequence[Step]) -> Table:
+def steps_table(steps: Sequence[PlanStep]) -> Table:
     """What would be done, in this order."""
     title = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metromq.errors import MetroError
-from metromq.planning.arrays import make_plan
-from metromq.planning.baselines import simple_bound
-from metromq.planning.model import Clock, Plan
-from metromq.planning.timing import Job
+from metromq.planning import Clock, Job, Plan, make_plan, simple_bound
 
 PATIENCE_S = 0.5  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
 LOOK_S = 0.2
@@ -19,14 +16,14 @@ class StoppedEarly(MetroError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """A plan; `left_behind` when the planner still works, so that the process must end without waiting for it."""
 
     plan: Plan
     left_behind: bool = False
 
 
-def answered(work: Callable[[Job], Plan], clock: Clock) -> Answer:
+def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
     """What `work` returns, or after Ctrl-C the best it had found."""
     job, started = Job(), clock()
     plans: list[Plan] = []
@@ -49,9 +46,9 @@ def answered(work: Callable[[Job], Plan], clock: Clock) -> Answer:
     if failures:
         raise failures[0]
     if plans:
-        return Answer(plans[0])
+        return PlanAnswer(plans[0])
     if job.found is None:
         raise StoppedEarly("stopped before a plan was found")
     arrays, where = job.found
     bound = max(job.bound, simple_bound(arrays))
-    return Answer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)
+    return PlanAnswer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)

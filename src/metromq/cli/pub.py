@@ -12,7 +12,13 @@ from typing import Any
 
 import click
 
-from metromq.cli.connecting import EXIT_FAILURE, Connection, MosquittoCommand, connection_options, open_connection
+from metromq.cli.connecting import (
+    EXIT_FAILURE,
+    ConnectionOptions,
+    MosquittoCommand,
+    connection_options,
+    open_connection,
+)
 from metromq.errors import MetroError, UsageError
 
 EPILOG = """\b
@@ -70,7 +76,7 @@ def command(**given: Any) -> None:
     sys.exit(code)
 
 
-def read_wish(given: dict[str, Any], connection: Connection) -> Wish:
+def read_wish(given: dict[str, Any], connection: ConnectionOptions) -> Wish:
     topic = given["topic"] or connection.topic
     modes = [given["message"] is not None, given["file"] is not None]
     modes += [given["stdin_line"], given["null_message"], given["stdin_file"]]
@@ -95,7 +101,7 @@ def read_wish(given: dict[str, Any], connection: Connection) -> Wish:
     return Wish(topic, payload, given["qos"], given["retain"], given["repeat"], given["repeat_delay"])
 
 
-async def publish(connection: Connection, wish: Wish) -> int:
+async def publish(connection: ConnectionOptions, wish: Wish) -> int:
     """Publishes all that is wished; returns the exit status."""
     client = connection.client
     try:
@@ -114,14 +120,14 @@ async def publish(connection: Connection, wish: Wish) -> int:
     return 0
 
 
-async def _publish_repeatedly(connection: Connection, wish: Wish, payload: bytes) -> None:
+async def _publish_repeatedly(connection: ConnectionOptions, wish: Wish, payload: bytes) -> None:
     for number in range(wish.repeat):
         if number and wish.repeat_delay_s:
             await asyncio.sleep(wish.repeat_delay_s)
         await _publish_one(connection, wish, payload)
 
 
-async def _publish_lines(connection: Connection, wish: Wish) -> None:
+async def _publish_lines(connection: ConnectionOptions, wish: Wish) -> None:
     """Keeps reading while earlier lines wait for their acknowledgements; the client's window bounds how many do."""
     tasks: set[asyncio.Task[None]] = set()
     async for line in stdin_lines():
@@ -136,7 +142,7 @@ async def _publish_lines(connection: Connection, wish: Wish) -> None:
     await asyncio.gather(*tasks)
 
 
-async def _publish_one(connection: Connection, wish: Wish, payload: bytes) -> None:
+async def _publish_one(connection: ConnectionOptions, wish: Wish, payload: bytes) -> None:
     properties = connection.of("publish")
     code = await connection.client.publish(wish.topic, payload, wish.qos, wish.retain, properties)
     connection.note(f"Published {len(payload)} bytes to {wish.topic} (QoS {wish.qos}, reason 0x{code:02X})")

@@ -12,12 +12,11 @@ from pathlib import Path
 import click
 import uvloop
 
-from metromq.broker import Broker, logs
-from metromq.broker.memory import keep_buffers
+from metromq.broker import Broker, keep_buffers, logs
 from metromq.config import Config, Listener, load_config, parse_listener, validate
-from metromq.control.places import DEFAULT_DATA, Place, city_named, forget_place, keep_place
+from metromq.control import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
 from metromq.errors import ConfigError, UsageError
-from metromq.federation.city import City
+from metromq.federation import City
 
 EPILOG = """\b
 Examples:
@@ -162,7 +161,7 @@ async def run(config: Config, accept_damage: bool = False, role: Role | None = N
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
             listen = f"{config.listeners[0].host}:{broker.port}"
-            keep_place(config.data_dir, Place(config.name, os.getpid(), listen, http, time.time()))
+            keep_place(config.data_dir, RunningBroker(config.name, os.getpid(), listen, http, time.time()))
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
         logs.info("stopping")

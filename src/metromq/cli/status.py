@@ -10,9 +10,8 @@ import click
 from rich.console import Console
 
 from metromq.cli.tables import brokers_table, links_table, problems, totals
-from metromq.control.asking import ask_city
-from metromq.control.places import DEFAULT_DATA, city_running
-from metromq.federation.status import UP, to_json
+from metromq.control import DEFAULT_DATA, ask_city, city_running
+from metromq.federation import UP, to_json
 
 EPILOG = """\b
 Examples:

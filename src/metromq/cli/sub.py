@@ -14,7 +14,7 @@ import click
 from metromq.cli.connecting import (
     EXIT_FAILURE,
     EXIT_TIMEOUT,
-    Connection,
+    ConnectionOptions,
     MosquittoCommand,
     connection_options,
     open_connection,
@@ -22,7 +22,7 @@ from metromq.cli.connecting import (
 from metromq.cli.formats import OutputFormat
 from metromq.client import ConnectionLost, Message, MqttError, Subscription
 from metromq.errors import MetroError, PeerViolation, UsageError
-from metromq.protocol.topics.names import matches, validate_filter
+from metromq.protocol.topics import matches, validate_filter
 
 RECONNECT_S = 1.0
 EPILOG = """\b
@@ -105,7 +105,7 @@ def command(**given: Any) -> None:
     sys.exit(asyncio.run(run(connection, view)))
 
 
-def read_view(given: dict[str, Any], connection: Connection) -> View:
+def read_view(given: dict[str, Any], connection: ConnectionOptions) -> View:
     topics = given["topics"] or ((connection.topic,) if connection.topic else ())
     if not topics and not given["unsubscribe"]:
         raise UsageError("a topic to subscribe to (-t) must be given")
@@ -136,7 +136,7 @@ def read_view(given: dict[str, Any], connection: Connection) -> View:
     )
 
 
-async def run(connection: Connection, view: View) -> int:
+async def run(connection: ConnectionOptions, view: View) -> int:
     """Connects, and connects again when the connection is lost, until done; returns the exit status."""
     task = asyncio.current_task()
     assert task is not None
@@ -167,7 +167,7 @@ async def run(connection: Connection, view: View) -> int:
 class Subscriber:
     """One run of the command on a connected client."""
 
-    def __init__(self, connection: Connection, view: View) -> None:
+    def __init__(self, connection: ConnectionOptions, view: View) -> None:
         self._connection = connection
         self._view = view
         self._shown = 0

@@ -4,7 +4,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from metromq.federation.status import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
+from metromq.federation import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
 
 STYLES = {"up": "green", "down": "red", "unreachable": "yellow"}
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))

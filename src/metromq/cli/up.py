@@ -12,11 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from metromq.cli.tables import brokers_table
-from metromq.control.places import DEFAULT_DATA, city_named, only_one
-from metromq.control.processes import Keeper
-from metromq.control.running import Options, RunningCity
-from metromq.federation.city import City
-from metromq.federation.status import CityStatus
+from metromq.control import DEFAULT_DATA, CityOptions, Keeper, RunningCity, city_named, only_one
+from metromq.federation import City, CityStatus
 
 EPILOG = """\b
 Examples:
@@ -52,7 +49,7 @@ def command(city: str, data: Path, only: str, durability: str | None, config_fil
     console = Console()
     with only_one(data):
         uvloop.run(
-            run(city_named(city, os.environ), data, names, Options(durability, config_file), console, wait_for_ever)
+            run(city_named(city, os.environ), data, names, CityOptions(durability, config_file), console, wait_for_ever)
         )
 
 
@@ -60,7 +57,9 @@ async def wait_for_ever(running: RunningCity, status: CityStatus) -> None:
     await asyncio.Event().wait()
 
 
-async def run(city: City, data: Path, only: tuple[str, ...], options: Options, console: Console, work: Work) -> None:
+async def run(
+    city: City, data: Path, only: tuple[str, ...], options: CityOptions, console: Console, work: Work
+) -> None:
     """Starts the city, does `work` until it ends or a signal comes, and stops the city."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
-from metromq.client.messages import Message, Payload, Will, publish_packet
-from metromq.client.options import Authentication, Options
+from metromq.client.core.client_core import ClientCore
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.messages import Message, Payload, Will, publish_packet
+from metromq.client.core.options import Authentication, ClientOptions
 from metromq.client.queue import Messages
-from metromq.client.transports import Place, Transport, open_stream
+from metromq.client.transports import ByteTransport, ServerAddress, open_stream
 from metromq.errors import ConnectionLost, MqttError, UsageError
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.packets import MQTT5, Connack, Properties, Subscription
+from metromq.protocol import reasons
+from metromq.protocol.wire import MQTT5, Connack, Properties, Subscription
 
 # QoS 0 messages beyond this many times `max_queued_messages` are dropped rather than stored.
 DROP_FACTOR = 10
@@ -30,7 +30,10 @@ FLUSH_BYTES = 1 << 16
 
 
 class Client:
-    """One session with one server; entering it again, after the connection was lost, resumes the session."""
+    """One session with one server; entering it again, after the connection was lost, resumes the session.
+
+    It has many methods and attributes because it is what users see: one for each thing to do, one for each option.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Client:
     ) -> None:
         """`max_queued_messages` wait for the application before reading from the network pauses; `timeout_s` is for
         the answers to CONNECT, SUBSCRIBE and UNSUBSCRIBE."""
-        options = Options(
+        options = ClientOptions(
             identifier or "",
             version,
             clean_start,
@@ -88,7 +91,7 @@ class Client:
         self._timeout_s = timeout_s
         self._most_queued = max_queued_messages
         self._core = ClientCore(options)
-        self._network: Transport | None = None
+        self._network: ByteTransport | None = None
         self._waiters: dict[int, asyncio.Future[Settled]] = {}
         self._opened: asyncio.Future[Connack] | None = None
         self._out: list[bytes] = []
@@ -159,13 +162,13 @@ class Client:
             self._abandon()
             raise
 
-    async def _open_network(self) -> Transport:
+    async def _open_network(self) -> ByteTransport:
         self.link = _Link(self)
         try:
-            place = Place(self.hostname, self.port, self._tls, self._bind_address)
+            place = ServerAddress(self.hostname, self.port, self._tls, self._bind_address)
             if self._transport_kind == "tcp":
                 return await open_stream(self.link, place)
-            from metromq.client.websocket import open_websocket
+            from metromq.client.websocket_stream import open_websocket
 
             return await open_websocket(self.link, place, self._websocket_path)
         except TimeoutError:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from metromq.client.messages import Message
+from metromq.client.core.messages import Message
 from metromq.errors import MqttError
 
 

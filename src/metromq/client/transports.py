@@ -9,7 +9,7 @@ HIGH_WATER_BYTES = 1 << 18
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Listener(Protocol):
+class ByteListener(Protocol):
     """Who gets what the network brings."""
 
     def received(self, data: bytes) -> None: ...
@@ -17,7 +17,7 @@ class Listener(Protocol):
     def may_write(self, allowed: bool) -> None: ...
 
 
-class Transport(Protocol):
+class ByteTransport(Protocol):
     """A connection to the server."""
 
     def write(self, data: bytes) -> None: ...
@@ -35,7 +35,7 @@ class Transport(Protocol):
 class StreamTransport(asyncio.Protocol):
     """A TCP or TLS connection as an asyncio protocol."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ByteListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._gone = asyncio.get_running_loop().create_future()
@@ -99,7 +99,7 @@ class StreamTransport(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """Where the server is and how to get there."""
 
     host: str
@@ -113,7 +113,7 @@ class Place:
         return (self.bind_address, 0) if self.bind_address else None
 
 
-async def open_stream(listener: Listener, place: Place) -> StreamTransport:
+async def open_stream(listener: ByteListener, place: ServerAddress) -> StreamTransport:
     loop = asyncio.get_running_loop()
     _, transport = await loop.create_connection(
         lambda: StreamTransport(listener), place.host, place.port, ssl=place.tls, local_addr=place.local

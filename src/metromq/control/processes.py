@@ -31,7 +31,7 @@ class StartFailed(MetroError):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProcessSpec:
     """Something to keep running. `is_ready` is asked, with the process number, until it says yes."""
 
     name: str
@@ -44,7 +44,7 @@ class Program:
 class Keeper:
     """One program's life."""
 
-    def __init__(self, program: Program, tell: Callable[[str], None]) -> None:
+    def __init__(self, program: ProcessSpec, tell: Callable[[str], None]) -> None:
         self.program = program
         self.state = STOPPED
         self.pid = 0
@@ -139,7 +139,7 @@ class Keeper:
 class Supervisor:
     """`tell` gets one sentence for every event that a user should know."""
 
-    def __init__(self, programs: tuple[Program, ...], tell: Callable[[str], None]) -> None:
+    def __init__(self, programs: tuple[ProcessSpec, ...], tell: Callable[[str], None]) -> None:
         self.keepers = {program.name: Keeper(program, tell) for program in programs}
 
     async def start(self, ready: Callable[[Keeper], None]) -> None:

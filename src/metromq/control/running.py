@@ -8,19 +8,26 @@ from functools import partial
 from pathlib import Path
 
 from metromq.city_file import load_city
-from metromq.control.asking import ask_city, is_ready
-from metromq.control.places import ADDRESSES, CITY_FILE, LOG_FILE, choose_ports, is_free, keep_city, with_chosen_ports
-from metromq.control.processes import Keeper, Program, Supervisor
+from metromq.control.city_status import ask_city, is_ready
+from metromq.control.data_directory import (
+    ADDRESSES,
+    CITY_FILE,
+    LOG_FILE,
+    choose_ports,
+    is_free,
+    keep_city,
+    with_chosen_ports,
+)
+from metromq.control.processes import Keeper, ProcessSpec, Supervisor
 from metromq.errors import UsageError
-from metromq.federation.city import BrokerSpec, City, split_address
-from metromq.federation.status import UP, CityStatus
+from metromq.federation import UP, BrokerSpec, City, CityStatus, split_address
 
 LINKS_PATIENCE_S = 20.0
 LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CityOptions:
     """What every broker of the city gets on its command line."""
 
     durability: str | None = None
@@ -31,7 +38,7 @@ class RunningCity:
     """Call `start` once, then `stop`. `tell` gets a sentence for every event."""
 
     def __init__(
-        self, city: City, data: Path, only: tuple[str, ...], options: Options, tell: Callable[[str], None]
+        self, city: City, data: Path, only: tuple[str, ...], options: CityOptions, tell: Callable[[str], None]
     ) -> None:
         for name in only:
             city.broker(name)
@@ -85,11 +92,11 @@ def _is_free(broker: BrokerSpec) -> bool:
     return all(is_free(*split_address(address)) for address in addresses if address)
 
 
-def broker_program(city_file: Path, data: Path, name: str, options: Options) -> Program:
+def broker_program(city_file: Path, data: Path, name: str, options: CityOptions) -> ProcessSpec:
     command = [sys.executable, "-m", "metromq.cli.main", "serve", "--until-eof"]
     command += ["--city", str(city_file), "--name", name, "--data", str(data)]
     if options.durability is not None:
         command += ["--durability", options.durability]
     if options.config_file is not None:
         command += ["--config", str(options.config_file)]
-    return Program(name, "broker", tuple(command), data / name / LOG_FILE, partial(is_ready, data / name))
+    return ProcessSpec(name, "broker", tuple(command), data / name / LOG_FILE, partial(is_ready, data / name))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, cast
 
 from metromq.constraints import FilePath, Range, ReadableFile
 from metromq.errors import UsageError
-from metromq.protocol.topics.areas import DIGITS, Box, all_areas, area_at, areas_within, centre_of
+from metromq.protocol.topics import DIGITS, Box, all_areas, area_at, areas_within, centre_of
 
 Attachment = Literal["nearest", "proxy", "redirect"]
 Routing = Literal["central", "flood-publications", "flood-subscriptions", "geographic"]

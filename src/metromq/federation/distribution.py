@@ -5,28 +5,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from metromq.federation.announcer import Announcer
+from metromq.federation.hop import Hop
 from metromq.federation.interest import PeerInterest
 from metromq.federation.routing.router import Audience, Onward, Router
-from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, NAMES, OWNER, RELAY, may_follow
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One copy for one peer."""
-
-    peer: str
-    stage: int
-    check: bool = False  # the copy may reach the receiver by another way too: mark it CHECK
-    served: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()  # shared subscriptions that the peer must serve
-    shares_done: tuple[str, ...] = ()
-    durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
-    limit: int = HOP_LIMIT  # how many more links it may cross from there
-    passed: bool = False  # mark it PASSED
-
-    @property
-    def stage_name(self) -> str:
-        return NAMES[self.stage]
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY, may_follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +41,7 @@ class Arrival:
     limit: int = HOP_LIMIT
 
 
-class Host(Protocol):
+class Distributor(Protocol):
     """What distribution needs to know of a node."""
 
     name: str
@@ -70,7 +52,7 @@ class Host(Protocol):
     announcer: Announcer
 
 
-def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
+def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:
     """Where the message goes, and whether it is the same for every message of the topic."""
     suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
     shares = [share for share in shares_for(host, arrival.topic) if share not in arrival.shares_done]
@@ -88,7 +70,7 @@ def distribute(host: Host, arrival: Arrival) -> tuple[Distribution, bool]:
     return Distribution(tuple(hops), own, tuple(looped), serves), not shares
 
 
-def _allowed(host: Host, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:
+def _allowed(host: Distributor, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:
     """A relay is left out where the message has been; what would turn back to an earlier stage is dropped."""
     if not onward:
         return [], []
@@ -99,7 +81,7 @@ def _allowed(host: Host, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[
 
 
 def _serve(
-    host: Host, arrival: Arrival, onward: list[Onward], peers: tuple[str, ...], shares: list[str]
+    host: Distributor, arrival: Arrival, onward: list[Onward], peers: tuple[str, ...], shares: list[str]
 ) -> tuple[list[Hop], tuple[str, ...]]:
     """This broker distributes: a copy for each peer that wants it, and one broker for each shared subscription."""
     origin, served, limit = arrival.origin, arrival.served, arrival.limit - 1
@@ -122,7 +104,7 @@ def _serve(
 
 
 def _pass_on(
-    host: Host, arrival: Arrival, onward: list[Onward], shares: list[str]
+    host: Distributor, arrival: Arrival, onward: list[Onward], shares: list[str]
 ) -> tuple[list[Hop], tuple[str, ...]]:
     """Someone else distributes. While it is out of reach, our own members need not wait for its choice."""
     own: tuple[str, ...] = ()
@@ -146,7 +128,7 @@ def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
     return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
-def pass_shares(host: Host, shares: tuple[str, ...], arrival: Arrival, sender: str) -> tuple[Hop, ...]:
+def pass_shares(host: Distributor, shares: tuple[str, ...], arrival: Arrival, sender: str) -> tuple[Hop, ...]:
     """For shared subscriptions whose members have left since this broker was chosen: another one that has members.
 
     Where this broker knows of none, the sender may: brokers are told of members only if they distribute the topic. It
@@ -168,12 +150,12 @@ def pass_shares(host: Host, shares: tuple[str, ...], arrival: Arrival, sender: s
     return tuple(hops)
 
 
-def shares_for(host: Host, topic: str) -> list[str]:
+def shares_for(host: Distributor, topic: str) -> list[str]:
     """The shared subscriptions that this broker knows of and that match."""
     return list(dict.fromkeys((*host.announcer.shares_for(topic), *host.interest.shares_for(topic))))
 
 
-def _pick_all(host: Host, shares: list[str], origin: str, number: int) -> dict[str, tuple[str, ...]]:
+def _pick_all(host: Distributor, shares: list[str], origin: str, number: int) -> dict[str, tuple[str, ...]]:
     picked: dict[str, tuple[str, ...]] = {}
     for share in shares:
         broker = pick(share, _members(host, share), origin, number)
@@ -181,7 +163,7 @@ def _pick_all(host: Host, shares: list[str], origin: str, number: int) -> dict[s
     return picked
 
 
-def _members(host: Host, share: str) -> dict[str, int]:
+def _members(host: Distributor, share: str) -> dict[str, int]:
     """Brokers within reach that have members, or, when there are none, all that have."""
     members = dict(host.interest.members_of(share))
     own = host.announcer.members(share)

@@ -9,7 +9,7 @@ from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.interest import SHARE_PREFIX
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, NAMES
-from metromq.protocol.topics.names import validate_filter, validate_topic
+from metromq.protocol.topics import validate_filter, validate_topic
 from metromq.reading import read_data
 
 
@@ -24,7 +24,7 @@ class StepHop:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """What one broker does with a message that reaches it at a stage, or with a client's subscription."""
 
     broker: str
@@ -48,7 +48,7 @@ def explain_step(
     served: tuple[str, ...] = (),
     subscribers: int = -1,
     limit: int = HOP_LIMIT,
-) -> Step:
+) -> TraceStep:
     """Raises ProtocolViolation for what is neither a topic nor a filter."""
     if is_filter(topic):
         validate_filter(topic)
@@ -57,7 +57,7 @@ def explain_step(
     interested = node.interest.peers_for(topic)
     if stage >= FINAL:
         reasons: tuple[str, ...] = (f"{node.name} serves its own subscribers.",)
-        return Step(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
+        return TraceStep(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
     arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit)
     route, _ = distribute(node, arrival)  # not node.route, which counts
     whys = {item.peer: item.why for item in node.router.decide(topic, stage, arrival.origin).onward}
@@ -69,7 +69,7 @@ def explain_step(
     reasons = node.router.explain(topic)
     if route.dropped:
         reasons += (f"{node.name} drops the copies for {', '.join(route.dropped)}: {_why_dropped(limit)}.",)
-    return Step(node.name, topic, NAMES[stage], reasons, hops, interested, subscribers)
+    return TraceStep(node.name, topic, NAMES[stage], reasons, hops, interested, subscribers)
 
 
 def _why_dropped(limit: int) -> str:
@@ -78,7 +78,7 @@ def _why_dropped(limit: int) -> str:
     return "they would take the message back to an earlier stage"
 
 
-def _subscription(node: Node, topic_filter: str, subscribers: int) -> Step:
+def _subscription(node: Node, topic_filter: str, subscribers: int) -> TraceStep:
     beyond = node.router.announce_to(topic_filter)
     hops = tuple(
         StepHop(peer, "announce", " ".join(node.router.explain(topic_filter, peer)))
@@ -86,13 +86,15 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> Step:
         if peer in beyond
     )
     wanted = tuple(peer for peer in node.peers if node.interest.wants(peer, topic_filter))
-    return Step(node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers)
+    return TraceStep(
+        node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers
+    )
 
 
-def step_to_json(step: Step) -> dict[str, Any]:
+def step_to_json(step: TraceStep) -> dict[str, Any]:
     return dataclasses.asdict(step)
 
 
-def step_from_json(raw: Mapping[str, Any]) -> Step:
+def step_from_json(raw: Mapping[str, Any]) -> TraceStep:
     """What another version of a broker may say beyond this is left out."""
-    return read_data(Step, raw, ignore_unknown=True)
+    return read_data(TraceStep, raw, ignore_unknown=True)

@@ -26,7 +26,7 @@ from metromq.federation.coordination.coordinator import (
 )
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.directory import Directory
-from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, distribute
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, distribute
 from metromq.federation.effects import (
     Effect,
     FactsLearnt,
@@ -38,6 +38,7 @@ from metromq.federation.effects import (
     Send,
     SendRetained,
 )
+from metromq.federation.hop import Hop
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
@@ -75,6 +76,11 @@ class NodeCounters:
 
 
 class Node:
+    """What one broker knows of the others and decides from it: frames and changes in, effects out.
+
+    It has many methods because each kind of frame and each event has a handler of its own, looked up by type.
+    """
+
     def __init__(
         self, city: City, name: str, incarnation: int, now_us: int, wall_us: Callable[[], int] | None = None
     ) -> None:

@@ -35,7 +35,11 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @final
 class Journal:
-    """One writer per directory. All methods belong to one thread, but `sync` and a snapshot's job may run in others."""
+    """One writer per directory. All methods belong to one thread, but `sync` and a snapshot's job may run in others.
+
+    It has many methods and attributes because it guards one invariant, that offsets, files and what is synced agree;
+    what can be told apart from that is in `shelf`, `segment`, `snapshot` and `recovery`.
+    """
 
     def __init__(
         self, directory: Path, name: str, lock_fd: int, found: Recovered, segment_bytes: int, min_free_bytes: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from metromq.client import Client
 from metromq.errors import MetroError
-from metromq.federation.city import City, haversine_km
+from metromq.federation import City, haversine_km
 from metromq.lab.sensors import Reading, Sensor
 
 AVOID_S = 5.0  # a broker that was not there is tried again after this

@@ -59,7 +59,7 @@ _STATEMENTS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StoryStep:
     """One statement: its verb, and the words that fill it."""
 
     line: int
@@ -74,8 +74,8 @@ class Stage(Protocol):
     verbs: Mapping[str, Callable[[Mapping[str, str]], None]]
 
 
-def parse_scenario(text: str, name: str = "scenario") -> tuple[Step, ...]:
-    steps: list[Step] = []
+def parse_scenario(text: str, name: str = "scenario") -> tuple[StoryStep, ...]:
+    steps: list[StoryStep] = []
     for number, line in enumerate(text.splitlines(), 1):
         statement = " ".join(line.split("#  ")[0].split()) if not line.lstrip().startswith("#") else ""
         if statement:
@@ -85,20 +85,20 @@ def parse_scenario(text: str, name: str = "scenario") -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _parse_line(statement: str, number: int, name: str) -> Step:
+def _parse_line(statement: str, number: int, name: str) -> StoryStep:
     for verb, pattern in _STATEMENTS:
         match = re.fullmatch(pattern, statement)
         if match:
             words = {key: value for key, value in match.groupdict().items() if value is not None}
-            return Step(number, statement, verb, words)
+            return StoryStep(number, statement, verb, words)
     raise UsageError(f"{name}, line {number}: {statement!r} is not a statement of a story")
 
 
-def read_scenario(path: Path) -> tuple[Step, ...]:
+def read_scenario(path: Path) -> tuple[StoryStep, ...]:
     return parse_scenario(path.read_text(encoding="utf-8"), path.name)
 
 
-def play(steps: tuple[Step, ...], stage: Stage) -> None:
+def play(steps: tuple[StoryStep, ...], stage: Stage) -> None:
     """Plays the steps in order; a failed expectation names its line."""
     for step in steps:
         try:

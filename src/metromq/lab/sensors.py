@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from metromq.federation.city import City
-from metromq.protocol.topics.areas import centre_of
+from metromq.federation import City
+from metromq.protocol.topics import centre_of
 
 METRES_PER_DEGREE: Final = 111_195.0  # of latitude
 MARGIN: Final = 0.02  # of the square, so that nobody walks along its edge

@@ -1,4 +1,81 @@
 """From journals to lake tables to statistics: the recorder, the Spark jobs and the questions one can ask of them.
 
-The broker imports nothing of it but `telemetry` and `spool`, which need no more than Python.
+Its names are looked up when they are asked for, so that a command which needs no Spark does not load it.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from metromq.pipeline.content import Content, repair
+    from metromq.pipeline.counting import CHOICES
+    from metromq.pipeline.ingest import Taken
+    from metromq.pipeline.jobs import IngestOptions, lake_lock, run
+    from metromq.pipeline.journals import named_journals, noted_journals
+    from metromq.pipeline.lake import Lake
+    from metromq.pipeline.landing import Landing
+    from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error
+    from metromq.pipeline.recorder import Recorder, recorder_lock
+    from metromq.pipeline.refreshing import refresh
+    from metromq.pipeline.whatif import ChoiceCost, SiteCost, what_if
+
+_HOMES = {
+    "BrokerCheck": "maintain",
+    "CHOICES": "counting",
+    "ChoiceCost": "whatif",
+    "Content": "content",
+    "IngestOptions": "jobs",
+    "Lake": "lake",
+    "Landing": "landing",
+    "Recorder": "recorder",
+    "SiteCost": "whatif",
+    "Taken": "ingest",
+    "ask": "maintain",
+    "check": "maintain",
+    "compact": "maintain",
+    "expire": "maintain",
+    "lake_lock": "jobs",
+    "lake_or_usage_error": "maintain",
+    "named_journals": "journals",
+    "noted_journals": "journals",
+    "recorder_lock": "recorder",
+    "refresh": "refreshing",
+    "repair": "content",
+    "run": "jobs",
+    "what_if": "whatif",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Opens a module when one of its names is asked for: what some of them need is optional, and slow to load."""
+    if name not in _HOMES:
+        raise AttributeError(f"{__name__} offers no {name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+__all__ = [
+    "CHOICES",
+    "BrokerCheck",
+    "ChoiceCost",
+    "Content",
+    "IngestOptions",
+    "Lake",
+    "Landing",
+    "Recorder",
+    "SiteCost",
+    "Taken",
+    "ask",
+    "check",
+    "compact",
+    "expire",
+    "lake_lock",
+    "lake_or_usage_error",
+    "named_journals",
+    "noted_journals",
+    "recorder_lock",
+    "refresh",
+    "repair",
+    "run",
+    "spark",
+    "what_if",
+]

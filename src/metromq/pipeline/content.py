@@ -15,14 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metromq.errors import OffsetsGone
-from metromq.federation.links.routing_slip import is_slip
+from metromq.federation.links import is_slip
 from metromq.journal import JournalReader
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake, TableFile, retried, with_columns
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import KINDS, LANDED_MESSAGES
-from metromq.protocol.session import layout
-from metromq.protocol.session.records import decode_message
+from metromq.protocol.session import decode_message, layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import compact, remove_orphans
 from metromq.pipeline.patience import Say, patiently
-from metromq.pipeline.refresh import refresh
+from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.spark import java_pid
 
 ORPHAN_SECONDS: Final = 60.0
@@ -32,7 +32,7 @@ IDLE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class IngestOptions:
     """How `run` behaves; rows and files bound a micro-batch and with it the memory."""
 
     once: bool = False
@@ -47,7 +47,7 @@ class RunOptions:
 def run(
     spark: SparkSession,
     lake: Lake,
-    options: RunOptions,
+    options: IngestOptions,
     report: Callable[[Taken], None],
     stop: Event | None = None,
     say: Say = lambda text: None,
@@ -81,7 +81,7 @@ def run(
 
 
 def _follow(
-    spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, gate: "_Gate", ends: Callable[[], object]
+    spark: SparkSession, lake: Lake, area: Landing, options: IngestOptions, gate: "_Gate", ends: Callable[[], object]
 ) -> None:
     query = _start(spark, lake, area, options, gate)
     try:
@@ -122,7 +122,7 @@ class _Gate:
             self._closed = True
 
 
-def _start(spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, gate: _Gate) -> StreamingQuery:
+def _start(spark: SparkSession, lake: Lake, area: Landing, options: IngestOptions, gate: _Gate) -> StreamingQuery:
     spark.dataSource.register(landing_source.LandingSource)
     stream = (
         spark.readStream.format(landing_source.NAME)
@@ -141,7 +141,7 @@ def _start(spark: SparkSession, lake: Lake, area: Landing, options: RunOptions, 
 class _Keeper(Thread):
     """Statistics and small files beside the stream, so that they delay no message; it has its own view of the lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: RunOptions, say: Say) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, options: IngestOptions, say: Say) -> None:
         super().__init__(name="metromq-keeper", daemon=True)
         self._say = say
         self._spark = spark

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from metromq.errors import UsageError
-from metromq.journal import JournalReader
-from metromq.journal.identity import read_id
+from metromq.journal import JournalReader, read_id
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.landing import MESSAGES, Landing
 

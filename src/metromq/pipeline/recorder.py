@@ -16,14 +16,12 @@ from typing import Final
 import pyarrow as pa
 
 from metromq.errors import OffsetsGone, TelemetryDamaged, UsageError
-from metromq.journal import JournalReader
-from metromq.journal.identity import read_id
+from metromq.journal import JournalReader, read_id
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.journals import key_of, landed_position, whereabouts
 from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, check_broker_name
 from metromq.pipeline.schemas import LANDED_TELEMETRY
-from metromq.telemetry.spool import read_window, set_aside, spooled, write_position
-from metromq.telemetry.windows import TelemetryWindow
+from metromq.telemetry import TelemetryWindow, read_window, set_aside, spooled, write_position
 
 ROLL_ROWS: Final = 100_000
 ROLL_BYTES: Final = 64 << 20

@@ -26,8 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from metromq.errors import OffsetsGone, UsageError
-from metromq.journal import JournalReader
-from metromq.journal.identity import read_id
+from metromq.journal import JournalReader, read_id
 from metromq.pipeline.decode import decode_batch
 from metromq.pipeline.journals import journals
 from metromq.pipeline.keys import JournalKey

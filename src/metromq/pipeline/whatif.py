@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metromq.errors import UsageError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.pipeline.counting import CHOICES, ENTRY_BYTES, TOPIC_BYTES, demand
 from metromq.pipeline.lake import Lake
 

@@ -41,7 +41,8 @@ class Outcome:
 
 
 class Tree:
-    """The open nodes and the one LP. A node is a mask of the devices still open to each container."""
+    """The open nodes and the one LP. A node is a mask of the devices still open to each
+    container. Many attributes, because one LP is kept and changed from node to node."""
 
     def __init__(
         self,

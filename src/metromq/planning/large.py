@@ -12,9 +12,9 @@ import numpy as np
 from metromq.planning.anneal import anneal
 from metromq.planning.arrays import Arrays, Floats, Ints, make_plan, no_plan, price
 from metromq.planning.bounds import lower_bound
+from metromq.planning.fitting import pack
 from metromq.planning.homing import stay_home
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Limits, Plan, Watch, nobody
-from metromq.planning.packing import pack
 from metromq.planning.starts import warm_start
 from metromq.planning.timing import Deadline
 

@@ -10,9 +10,9 @@ from metromq.planning.arrays import Arrays, Ints, make_plan, no_plan, plain_shor
 from metromq.planning.baselines import simple_bound
 from metromq.planning.bounds import lower_bound
 from metromq.planning.branch import Tree
+from metromq.planning.fitting import pack
 from metromq.planning.homing import stay_home
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Limits, Plan, Watch, nobody
-from metromq.planning.packing import pack
 from metromq.planning.programs import Formulation
 from metromq.planning.solver import Solved, solve_program
 from metromq.planning.starts import warm_start

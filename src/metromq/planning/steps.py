@@ -21,7 +21,7 @@ SAFE, NONE_EXISTS, NONE_FOUND = "safe", "none-exists", "none-found"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One thing to do on the way to a plan: `start` a new container, `move` one, or `stop` one no longer planned."""
 
     action: str
@@ -32,10 +32,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Transition:
     """Steps in order. `order` is "safe", or no safe order was found, or there is none; then `overloads` says where."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     order: str = SAFE
     overloads: tuple[str, ...] = ()
 
@@ -63,12 +63,12 @@ class _Rooms:
     def fits(self, device: str, load: float) -> bool:
         return load == 0 or self.used[device] + load <= self.capacity[device]
 
-    def take(self, step: Step, back: bool = False) -> None:
+    def take(self, step: PlanStep, back: bool = False) -> None:
         load = -self.load_of(step.kind, step.name) if back else self.load_of(step.kind, step.name)
         self.put(step.source, -load)
         self.put(step.target, load)
 
-    def overload(self, step: Step) -> float:
+    def overload(self, step: PlanStep) -> float:
         """How much too much the step's target would carry; what is too much already is not the step's fault."""
         load = self.load_of(step.kind, step.name)
         if not step.target or not load:
@@ -76,7 +76,7 @@ class _Rooms:
         return max(self.used[step.target] + load - self.capacity[step.target], 0.0)
 
 
-def route_between(problem: Problem, present: Placement | None, planned: Placement) -> Route:
+def route_between(problem: Problem, present: Placement | None, planned: Placement) -> Transition:
     """Stops come last where there is room for that, else first. `problem` knows the load of everything that runs."""
     before = present or Placement({}, {})
     moves, starts, stops = _changes(before, planned)
@@ -87,16 +87,16 @@ def route_between(problem: Problem, present: Placement | None, planned: Placemen
     if direct is not None:
         route = (*early, *direct, *starts, *late)
         if not _overloads(_Rooms(problem, before), route):
-            return Route(route)
+            return Transition(route)
     rooms = _Rooms(problem, before)
     for step in stops:
         rooms.take(step)
     ordered, order = _order(rooms, moves, before, planned)
     route = (*stops, *ordered, *starts)
-    return Route(route, order, tuple(_overloads(_Rooms(problem, before), route)))
+    return Transition(route, order, tuple(_overloads(_Rooms(problem, before), route)))
 
 
-def _overloads(rooms: _Rooms, route: Sequence[Step]) -> list[str]:
+def _overloads(rooms: _Rooms, route: Sequence[PlanStep]) -> list[str]:
     """What a walk along the route overloads."""
     found = []
     for number, step in enumerate(route, 1):
@@ -108,24 +108,24 @@ def _overloads(rooms: _Rooms, route: Sequence[Step]) -> list[str]:
     return found
 
 
-def _changes(before: Placement, planned: Placement) -> tuple[list[Step], list[Step], list[Step]]:
+def _changes(before: Placement, planned: Placement) -> tuple[list[PlanStep], list[PlanStep], list[PlanStep]]:
     """Brokers before services in each, because a service needs those of its topics; stopped the other way round."""
     parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
-    moves: list[Step] = []
-    starts: list[Step] = []
-    stops: list[Step] = []
+    moves: list[PlanStep] = []
+    starts: list[PlanStep] = []
+    stops: list[PlanStep] = []
     for kind, old, new in parts:
         for name, target in new.items():
             source = old.get(name, "")
             if not source:
-                starts.append(Step("start", kind, name, "", target))
+                starts.append(PlanStep("start", kind, name, "", target))
             elif source != target:
-                moves.append(Step("move", kind, name, source, target))
-        stops[:0] = [Step("stop", kind, name, source, "") for name, source in old.items() if name not in new]
+                moves.append(PlanStep("move", kind, name, source, target))
+        stops[:0] = [PlanStep("stop", kind, name, source, "") for name, source in old.items() if name not in new]
     return moves, starts, stops
 
 
-def _order(rooms: _Rooms, moves: list[Step], before: Placement, planned: Placement) -> tuple[list[Step], str]:
+def _order(rooms: _Rooms, moves: list[PlanStep], before: Placement, planned: Placement) -> tuple[list[PlanStep], str]:
     found = _direct(rooms, moves)
     if found is not None:
         return found, SAFE
@@ -135,7 +135,7 @@ def _order(rooms: _Rooms, moves: list[Step], before: Placement, planned: Placeme
     return _least_harm(rooms, moves), NONE_EXISTS if exhausted else NONE_FOUND
 
 
-def _direct(rooms: _Rooms, moves: list[Step]) -> list[Step] | None:
+def _direct(rooms: _Rooms, moves: list[PlanStep]) -> list[PlanStep] | None:
     """An order of the moves alone: depth first, never twice from the same set of moves still to do."""
     done: list[int] = []
     left = set(range(len(moves)))
@@ -161,7 +161,7 @@ def _direct(rooms: _Rooms, moves: list[Step]) -> list[Step] | None:
     return ordered if not left else None
 
 
-def _with_detours(rooms: _Rooms, before: Placement, planned: Placement) -> tuple[list[Step] | None, bool]:
+def _with_detours(rooms: _Rooms, before: Placement, planned: Placement) -> tuple[list[PlanStep] | None, bool]:
     """The shortest route on which containers may step aside (A*), and whether all that can be reached was looked at."""
     keys = [
         (kind, name)
@@ -209,17 +209,17 @@ def _walk(
     came: Mapping[tuple[str, ...], tuple[tuple[str, ...], int] | None],
     keys: Sequence[tuple[str, str]],
     places: tuple[str, ...],
-) -> list[Step]:
-    steps: list[Step] = []
+) -> list[PlanStep]:
+    steps: list[PlanStep] = []
     link = came[places]
     while link is not None:
         earlier, i = link
-        steps.append(Step("move", *keys[i], earlier[i], places[i]))
+        steps.append(PlanStep("move", *keys[i], earlier[i], places[i]))
         places, link = earlier, came[earlier]
     return steps[::-1]
 
 
-def _least_harm(rooms: _Rooms, moves: list[Step]) -> list[Step]:
+def _least_harm(rooms: _Rooms, moves: list[PlanStep]) -> list[PlanStep]:
     """When there is no better way: at every point the move that overloads least."""
     left, ordered = list(moves), []
     while left:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.broker.auth.acl import DENY, READ, WRITE, Access, Acl, Rule, parse_acl
+from metromq.broker.auth.acl import DENY, READ, WRITE, Acl, AclRule, ClientRights, parse_acl
 from metromq.errors import ConfigError
 from metromq.protocol.topics.names import matches
 
@@ -104,11 +104,11 @@ FILTERS = st.builds(
     st.sampled_from([[], ["#"]]),
 ).filter(bool)
 RULES = st.lists(
-    st.builds(Rule, st.sampled_from([DENY, READ, WRITE, READ | WRITE]), FILTERS | st.just("#")), max_size=5
+    st.builds(AclRule, st.sampled_from([DENY, READ, WRITE, READ | WRITE]), FILTERS | st.just("#")), max_size=5
 )
 
 
-def scan(own: list[Rule], patterns: list[Rule], topic: str, access: int) -> bool:
+def scan(own: list[AclRule], patterns: list[AclRule], topic: str, access: int) -> bool:
     """The decision as Mosquitto's documentation words it, line by line."""
     for rules in (own, patterns):
         for rule in rules:
@@ -120,22 +120,22 @@ def scan(own: list[Rule], patterns: list[Rule], topic: str, access: int) -> bool
     return False
 
 
-def filled(rules: list[Rule], user: str | None) -> list[Rule]:
+def filled(rules: list[AclRule], user: str | None) -> list[AclRule]:
     return [
-        Rule(rule.access, rule.filter.replace("%c", "b").replace("%u", user or ""))
+        AclRule(rule.access, rule.filter.replace("%c", "b").replace("%u", user or ""))
         for rule in rules
         if user is not None or "%u" not in rule.filter
     ]
 
 
-def access_of(own: list[Rule], patterns: list[Rule], user: str | None) -> Access:
+def access_of(own: list[AclRule], patterns: list[AclRule], user: str | None) -> ClientRights:
     return Acl({user: tuple(own)}, tuple(patterns)).for_client(user, "b")
 
 
 @settings(deadline=None, max_examples=300)
 @given(RULES, RULES, st.sampled_from([None, "a"]), st.lists(TOPICS, min_size=1, max_size=5))
 def test_compiled_rules_decide_as_a_scan(
-    own: list[Rule], patterns: list[Rule], user: str | None, topics: list[str]
+    own: list[AclRule], patterns: list[AclRule], user: str | None, topics: list[str]
 ) -> None:
     access = access_of(own, patterns, user)
     for topic in topics:

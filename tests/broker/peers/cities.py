@@ -9,7 +9,7 @@ from pathlib import Path
 from metromq.broker import Broker
 from metromq.city_file import validate_city
 from metromq.config import Config, Listener
-from metromq.control.places import choose_ports
+from metromq.control.data_directory import choose_ports
 from metromq.federation.city import City, LinkSecurity, grid_city
 
 SECRET = "the secret of this city"

@@ -9,7 +9,7 @@ from metromq.client import Client
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, TOPIC, Piece, encode_piece
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.seen_ids import SeenIds
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Connack, Connect, Properties
 from tests.broker.peers.cities import is_joined, memory_city, running, until
 from tests.broker.wire_client import WireClient

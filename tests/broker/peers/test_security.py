@@ -15,10 +15,10 @@ from metromq.client import Client, MqttError, Will
 from metromq.errors import ConfigError
 from metromq.federation.city import LinkSecurity
 from metromq.federation.links.auth import METHOD, NONCE_BYTES, Dialler
-from metromq.federation.links.auth import Listener as ProofListener
-from metromq.protocol.wire.encode import encode
+from metromq.federation.links.auth import DialledSide as ProofListener
+from metromq.protocol.reasons import CONTINUE_AUTHENTICATION
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Auth, Connack, Connect, Packet, Properties, Publish
-from metromq.protocol.wire.reasons import CONTINUE_AUTHENTICATION
 from tests.broker.peers.cities import SECRET, is_joined, memory_broker, memory_city, problem, running, until
 from tests.broker.wire_client import WireClient
 from tests.certificates import Authority

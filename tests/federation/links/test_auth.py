@@ -3,13 +3,13 @@
 import pytest
 
 from metromq.errors import PeerViolation
-from metromq.federation.links.auth import Dialler, Listener
+from metromq.federation.links.auth import DialledSide, Dialler
 
 SECRET = b"a city secret of some length"
 
 
-def pair(secret: bytes = SECRET, other: bytes = SECRET) -> tuple[Dialler, Listener]:
-    return Dialler(secret, "b1", "b2", b"d" * 32), Listener(other, "b2", "b1", b"l" * 32)
+def pair(secret: bytes = SECRET, other: bytes = SECRET) -> tuple[Dialler, DialledSide]:
+    return Dialler(secret, "b1", "b2", b"d" * 32), DialledSide(other, "b2", "b1", b"l" * 32)
 
 
 def test_both_sides_are_convinced() -> None:
@@ -34,11 +34,11 @@ def test_a_wrong_secret_convinces_nobody() -> None:
 def test_a_proof_fits_one_conversation_only() -> None:
     dialler, listener = pair()
     answer = dialler.answer(listener.challenge(dialler.connect_data()))
-    later = Listener(SECRET, "b2", "b1", b"m" * 32)
+    later = DialledSide(SECRET, "b2", "b1", b"m" * 32)
     later.challenge(dialler.connect_data())
     with pytest.raises(PeerViolation):
         later.check(answer)
     with pytest.raises(PeerViolation):
-        Listener(SECRET, "b2", "b1", b"d" * 32).challenge(dialler.connect_data())
+        DialledSide(SECRET, "b2", "b1", b"d" * 32).challenge(dialler.connect_data())
     with pytest.raises(PeerViolation):
-        Listener(SECRET, "b2", "b1", b"n" * 32).check(answer)
+        DialledSide(SECRET, "b2", "b1", b"n" * 32).check(answer)

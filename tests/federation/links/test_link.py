@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import LinkMessage, decode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC
 from metromq.federation.links.inbox import DELIVER, Inbox
@@ -12,11 +12,11 @@ from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.links.transport import Transport, TransportEvents
 from metromq.federation.stages import FINAL
 from metromq.lab.sim.disk import Disk, DiskLog
-from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.federation import Federation, LinkCopy
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.recovery import Snapshot, recover
-from metromq.protocol.session.settings import Settings
 
 PEER = "peer"
 
@@ -61,7 +61,7 @@ class Sender(Federation):
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.hub = Hub(Settings(), DiskLog(disk), "me")
+        self.hub = Hub(HubSettings(), DiskLog(disk), "me")
         self.hub.at(1.0, 1_000_000)
         self.hub.federate(self)
         recover(self.hub, disk.state, disk.after_state())

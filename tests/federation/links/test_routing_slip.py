@@ -2,7 +2,7 @@
 
 import pytest
 
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, SYNC
 from metromq.federation.links.routing_slip import RoutingSlip, read_slip, slip_of
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from metromq.errors import MalformedPacket
 from metromq.federation.links.runs import decode_run, encode_run
-from metromq.protocol.wire.encode import encode_publish
+from metromq.protocol.wire.encoding import encode_publish
 
 
 @given(

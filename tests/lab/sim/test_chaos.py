@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from metromq.federation.city import grid_city
-from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sim_city import SimCity
 
 TOPICS = ("0/1/a", "1/2/b", "2/0/c", "3/3/d", "home/e")
 FILTERS = ("#", "1/+/b", "2/0/#", "3/3/d", "home/#", "0/1/a")

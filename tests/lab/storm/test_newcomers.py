@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from metromq.federation.city import grid_city
-from metromq.lab.sim.city import SimCity
-from metromq.lab.sim.client import SimClient
+from metromq.federation import grid_city
+from metromq.lab.sim.sim_city import SimCity
+from metromq.lab.sim.sim_client import SimClient
 from metromq.lab.storm.history import ROUTINGS, TOPICS
 from metromq.lab.storm.simulated import LAG_S
 

@@ -7,12 +7,12 @@ from typing import final
 import pytest
 
 from metromq.protocol.session import records
-from metromq.protocol.session.city import Federation, LinkCopy
+from metromq.protocol.session.federation import Federation, LinkCopy
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.records import Target, decode_message, encode_message
-from metromq.protocol.session.recovery import Snapshot, recover
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.wire.packets import Connect, Publish
 from tests.spec.world import ListLog, World
 
@@ -40,7 +40,7 @@ class Peered(Federation):
 
 
 def recovered(log: ListLog, state: bytes | None, start: int = 0) -> tuple[Hub, Peered]:
-    hub, city = Hub(Settings(), log), Peered()
+    hub, city = Hub(HubSettings(), log), Peered()
     city.hub = hub
     hub.at(1.0, 1_900_000_000_000_000)
     hub.federate(city)

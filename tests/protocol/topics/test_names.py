@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 from metromq.protocol.topics.names import matches, split_shared, validate_filter, validate_topic
-from metromq.protocol.wire.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
 LEVELS = st.sampled_from(["", "a", "b", "$a"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join)

@@ -1,6 +1,6 @@
 """Feeds bytes to the wire in every way a network may: whole, byte by byte, with the tail of a next packet."""
 
-from metromq.protocol.wire.decode import Framer, decode
+from metromq.protocol.wire.decoding import Framer, decode
 from metromq.protocol.wire.packets import Packet
 
 LIMIT = 1 << 20

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNACK,

@@ -3,10 +3,10 @@
 import pytest
 
 from metromq.errors import MalformedPacket, PeerViolation
-from metromq.protocol.wire.decode import Framer
-from metromq.protocol.wire.encode import varint
+from metromq.protocol.reasons import PACKET_TOO_LARGE
+from metromq.protocol.wire.decoding import Framer
+from metromq.protocol.wire.encoding import varint
 from metromq.protocol.wire.framer import packet_bounds
-from metromq.protocol.wire.reasons import PACKET_TOO_LARGE
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16383, 16384, 2097151, 2097152])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation, UsageError
-from metromq.protocol.wire.encode import encode_ack, encode_publish
+from metromq.protocol.wire.encoding import encode_ack, encode_publish
 from metromq.protocol.wire.packets import KIND_NAMES, PUBACK, PUBLISH, Properties
 from metromq.protocol.wire.properties import (
     RULES,
@@ -18,7 +18,7 @@ from metromq.protocol.wire.properties import (
     read_properties,
     split_publish_properties,
 )
-from metromq.protocol.wire.reader import Reader
+from metromq.protocol.wire.reader import PacketReader
 from metromq.protocol.wire.values import binary, string, u16, u32, varint
 from tests.protocol.wire.strategies import properties
 
@@ -68,12 +68,12 @@ def test_which_packet_may_carry_which_property(row: list[str], carrier: tuple[in
     raw = bytes.fromhex(row[0] + row[1])
     block = varint(len(raw)) + raw
     if name in row[2:]:
-        found = read_properties(Reader(block), kind)
+        found = read_properties(PacketReader(block), kind)
         assert encode_properties(found, kind) == block
         assert found != Properties()
     else:
         with pytest.raises(MalformedPacket, match=f"0x{row[0].upper()} is not allowed in"):
-            read_properties(Reader(block), kind)
+            read_properties(PacketReader(block), kind)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
@@ -83,15 +83,15 @@ def test_which_property_may_stand_twice(row: list[str]) -> None:
     raw = bytes.fromhex(row[0] + row[1]) * 2
     block = varint(len(raw)) + raw
     if row[0] in ("26", "0b"):
-        assert encode_properties(read_properties(Reader(block), kind), kind) == block
+        assert encode_properties(read_properties(PacketReader(block), kind), kind) == block
     else:
         with pytest.raises(ProtocolViolation, match="stands twice"):
-            read_properties(Reader(block), kind)
+            read_properties(PacketReader(block), kind)
 
 
 def slow_split(raw: bytes, packet: int) -> tuple[Properties, int, int, int, tuple[int, ...]]:
     """What split_publish_properties finds, by way of Properties."""
-    found = read_properties(Reader(varint(len(raw)) + raw), packet)
+    found = read_properties(PacketReader(varint(len(raw)) + raw), packet)
     expiry_s = -1 if found.message_expiry_s is None else found.message_expiry_s
     return (
         decode_raw(encode_raw(found)),
@@ -173,7 +173,7 @@ def test_topic_longer_than_the_standard_allows() -> None:
 def test_variable_byte_integers(number: int, raw: str) -> None:
     """Table 1-1: the shortest form [MQTT-1.5.5-1]."""
     assert varint(number).hex() == raw
-    assert Reader(bytes.fromhex(raw)).varint() == number
+    assert PacketReader(bytes.fromhex(raw)).varint() == number
 
 
 def test_a_megabyte_of_properties_is_read_in_one_go() -> None:

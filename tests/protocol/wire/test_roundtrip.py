@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
-from metromq.protocol.wire.decode import Framer, decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.reasons import NAMES
+from metromq.protocol.wire.decoding import Framer, decode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, MQTT311, Packet
-from metromq.protocol.wire.reasons import NAMES
 from tests.protocol.wire.feeding import LIMIT, decoded
 from tests.protocol.wire.strategies import VERSIONS, packets
 

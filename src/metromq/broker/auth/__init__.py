@@ -1,6 +1,7 @@
 """Who may enter and what they may do: Mosquitto's password and ACL files, certificates, SCRAM."""
 
-from metromq.broker.auth.acl import Access, Acl, load_acl, parse_acl
+from metromq.broker.auth import passwords
+from metromq.broker.auth.acl import Acl, ClientRights, load_acl, parse_acl
 from metromq.broker.auth.authenticator import (
     Accept,
     Authenticator,
@@ -12,14 +13,17 @@ from metromq.broker.auth.authenticator import (
     load_authenticator,
 )
 from metromq.broker.auth.passwords import PasswordFile, load_passwords, parse_passwords
-from metromq.broker.auth.scram import ScramStore, load_scram, parse_scram
-from metromq.protocol.scram import ScramServer
+from metromq.broker.auth.scram_file import SALT_BYTES, ScramStore, load_scram, parse_keys, parse_scram
+from metromq.protocol import scram
+
+ScramServer = scram.ScramServer
 
 __all__ = [
+    "SALT_BYTES",
     "Accept",
-    "Access",
     "Acl",
     "Authenticator",
+    "ClientRights",
     "Continue",
     "Credentials",
     "Decision",
@@ -33,6 +37,8 @@ __all__ = [
     "load_passwords",
     "load_scram",
     "parse_acl",
+    "parse_keys",
     "parse_passwords",
     "parse_scram",
+    "passwords",
 ]

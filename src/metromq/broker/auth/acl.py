@@ -20,7 +20,7 @@ ACCESS = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AclRule:
     """One `topic` or `pattern` line."""
 
     access: int
@@ -56,7 +56,7 @@ class RuleSet:
 
     __slots__ = ("denied", "readable", "writable")
 
-    def __init__(self, rules: Iterable[Rule], shared: bool) -> None:
+    def __init__(self, rules: Iterable[AclRule], shared: bool) -> None:
         rules = tuple(rules)
         self.denied = TopicSet((rule.filter for rule in rules if rule.access == DENY), shared)
         self.readable = TopicSet((rule.filter for rule in rules if rule.access & READ), shared)
@@ -66,7 +66,7 @@ class RuleSet:
 NO_RULES = RuleSet((), shared=True)
 
 
-class Access:
+class ClientRights:
     """What one client may do: its user's rules and the patterns filled in with its names."""
 
     __slots__ = ("_own", "_patterns", "_usable")
@@ -97,15 +97,15 @@ class Access:
 class Acl:
     """One ACL file; `for_client` gives what a connection keeps and asks."""
 
-    def __init__(self, users: dict[str | None, tuple[Rule, ...]], patterns: tuple[Rule, ...]) -> None:
+    def __init__(self, users: dict[str | None, tuple[AclRule, ...]], patterns: tuple[AclRule, ...]) -> None:
         self._users = {username: RuleSet(rules, shared=True) for username, rules in users.items()}
         self._patterns = patterns
         self._by_client = any("%c" in rule.filter for rule in patterns)
         # Only users of the file are kept here: names that clients invent must not fill the memory.
         self._by_user: dict[str | None, RuleSet] = {}
-        self._accesses: dict[tuple[str | None, str], Access] = {}
+        self._accesses: dict[tuple[str | None, str], ClientRights] = {}
 
-    def for_client(self, username: str | None, client_id: str) -> Access:
+    def for_client(self, username: str | None, client_id: str) -> ClientRights:
         """The client's rules, remembered; a connection that keeps them saves the look-up."""
         access = self._accesses.get((username, client_id))
         if access is None:
@@ -114,11 +114,11 @@ class Acl:
             access = self._accesses[username, client_id] = self._access(username, client_id)
         return access
 
-    def _access(self, username: str | None, client_id: str) -> Access:
+    def _access(self, username: str | None, client_id: str) -> ClientRights:
         own = self._users.get(username, NO_RULES)
         # A wildcard in a name would open other clients' topics (CVE-2017-7650), so such a client gets no patterns.
         usable = bool(self._patterns) and not any(sign in (username or "") + client_id for sign in "+#")
-        return Access(own, self._filled(username, client_id) if usable else NO_RULES, usable)
+        return ClientRights(own, self._filled(username, client_id) if usable else NO_RULES, usable)
 
     def may_publish(self, username: str | None, client_id: str, topic: str) -> bool:
         return self.for_client(username, client_id).may_publish(topic)
@@ -135,7 +135,7 @@ class Acl:
         if shared and username in self._by_user:
             return self._by_user[username]
         rules = (
-            Rule(rule.access, _fill(rule.filter, username or "", client_id))
+            AclRule(rule.access, _fill(rule.filter, username or "", client_id))
             for rule in self._patterns
             if username is not None or "%u" not in rule.filter
         )
@@ -147,8 +147,8 @@ class Acl:
 
 def parse_acl(text: str, file: str) -> Acl:
     """The rules in `text`; every wrong line is told in one error, with its number."""
-    users: dict[str | None, list[Rule]] = {}
-    patterns: list[Rule] = []
+    users: dict[str | None, list[AclRule]] = {}
+    patterns: list[AclRule] = []
     problems: list[str] = []
     user: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
@@ -182,7 +182,7 @@ def _parse_user(rest: str) -> str:
     return rest.strip()
 
 
-def _parse_rule(rest: str) -> Rule:
+def _parse_rule(rest: str) -> AclRule:
     first, _, second = rest.lstrip(" ").partition(" ")
     if not first:
         raise ValueError("topic or pattern without a filter")
@@ -195,7 +195,7 @@ def _parse_rule(rest: str) -> Rule:
         raise ValueError(
             f"{topic_filter!r} is not a topic filter: + and # must each be a whole level, and # the last one"
         )
-    return Rule(ACCESS[access], topic_filter)
+    return AclRule(ACCESS[access], topic_filter)
 
 
 def _fill(pattern: str, username: str, client_id: str) -> str:

@@ -9,12 +9,10 @@ from functools import cache
 from typing import Protocol
 
 from metromq.broker.auth.passwords import PasswordFile, load_passwords
-from metromq.broker.auth.scram import load_scram
+from metromq.broker.auth.scram_file import load_scram
 from metromq.config import Auth
 from metromq.errors import ScramError
-from metromq.protocol.scram import METHOD as SCRAM
-from metromq.protocol.scram import Challenge, ScramServer
-from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED
+from metromq.protocol import reasons, scram
 
 SLOW_CHECKS = 2  # at a time
 
@@ -92,7 +90,7 @@ class FileAuthenticator:
     def __init__(
         self,
         passwords: PasswordFile | None = None,
-        scram: ScramServer | None = None,
+        scram: scram.ScramServer | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(18),
     ) -> None:
         self._passwords = passwords
@@ -107,11 +105,11 @@ class FileAuthenticator:
         if request.username is None:
             if request.allow_anonymous:
                 return Accept(None)
-            return Refuse(NOT_AUTHORIZED, "a username and password are needed here")
+            return Refuse(reasons.NOT_AUTHORIZED, "a username and password are needed here")
         if self._passwords is None:
             if request.allow_anonymous:
                 return Accept(request.username)
-            return Refuse(BAD_USER_NAME_OR_PASSWORD, "no users are configured here")
+            return Refuse(reasons.BAD_USER_NAME_OR_PASSWORD, "no users are configured here")
         if self._passwords.is_slow:
             return _check_slowly(self._passwords, request.username, request.password)
         return _checked(request.username, self._passwords.check(request.username, request.password))
@@ -123,20 +121,22 @@ class FileAuthenticator:
         return self._passwords.users.get(username) if self._passwords is not None else None
 
     def auth(self, state: object, data: bytes) -> Decision:
-        assert isinstance(state, Challenge)
+        assert isinstance(state, scram.Challenge)
         assert self._scram is not None
         try:
             return Accept(state.username, self._scram.final(state, data))
         except ScramError as error:
-            return Refuse(NOT_AUTHORIZED, str(error))
+            return Refuse(reasons.NOT_AUTHORIZED, str(error))
 
     def _exchange(self, request: Credentials) -> Decision:
-        if request.method != SCRAM or self._scram is None:
-            return Refuse(BAD_AUTHENTICATION_METHOD, f"the authentication method {request.method} is not known here")
+        if request.method != scram.METHOD or self._scram is None:
+            return Refuse(
+                reasons.BAD_AUTHENTICATION_METHOD, f"the authentication method {request.method} is not known here"
+            )
         try:
             challenge, answer = self._scram.first(request.data, self._nonce())
         except ScramError as error:
-            return Refuse(NOT_AUTHORIZED, str(error))
+            return Refuse(reasons.NOT_AUTHORIZED, str(error))
         return Continue(answer, challenge)
 
 
@@ -147,7 +147,7 @@ async def _check_slowly(passwords: PasswordFile, username: str, password: bytes 
 
 
 def _checked(username: str, fits: bool) -> Decision:
-    return Accept(username) if fits else Refuse(BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
+    return Accept(username) if fits else Refuse(reasons.BAD_USER_NAME_OR_PASSWORD, "wrong username or password")
 
 
 @cache
@@ -159,5 +159,5 @@ def load_authenticator(auth: Auth) -> FileAuthenticator:
     """Reads the files of the configuration; a ConfigError names what is wrong in them."""
     return FileAuthenticator(
         load_passwords(auth.password_file) if auth.password_file else None,
-        ScramServer(load_scram(auth.scram_file, secrets.token_bytes(32))) if auth.scram_file else None,
+        scram.ScramServer(load_scram(auth.scram_file, secrets.token_bytes(32))) if auth.scram_file else None,
     )

@@ -7,7 +7,7 @@ from metromq.broker.tls import load_certificates
 from metromq.config import Listener
 from metromq.constraints import ReadableFile
 from metromq.errors import ConfigError
-from metromq.federation.city import City, split_address
+from metromq.federation import City, split_address
 
 
 def link_door(city: City, name: str) -> Listener | None:

@@ -1,12 +1,11 @@
 """Access for the listeners of clients, through which peers enter too unless they have a listener of their own."""
 
-from metromq.broker.access import FileAccess
 from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.file_access import FileAccess
 from metromq.config import Auth
-from metromq.federation.links.auth import METHOD
-from metromq.federation.links.link_access import LinkAccess, LinkExchange
-from metromq.protocol.session.access import Decision, Peer
-from metromq.protocol.wire.reasons import NOT_AUTHORIZED
+from metromq.federation.links import LinkAccess, LinkExchange, auth
+from metromq.protocol import reasons
+from metromq.protocol.session import AccessDecision, Peer
 
 
 class CityAccess(FileAccess):
@@ -18,17 +17,19 @@ class CityAccess(FileAccess):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
-        if method != METHOD:
+    ) -> AccessDecision:
+        if method != auth.METHOD:
             return super().connect(peer, client_id, username, password, method, data)
         if self._links is None:
-            return Decision(NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate")
+            return AccessDecision(
+                reasons.NOT_AUTHORIZED, "peers of this city enter through link_listen, with a certificate"
+            )
         return self._links.connect(peer, client_id, username, password, method, data)
 
     def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
-        return method != METHOD and super().expels(peer, method, username)
+        return method != auth.METHOD and super().expels(peer, method, username)
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         if isinstance(exchange, LinkExchange) and self._links is not None:
             return self._links.continued(exchange, data)
         return super().continued(exchange, data)

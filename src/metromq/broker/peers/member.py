@@ -7,49 +7,48 @@ from collections.abc import Mapping
 
 from metromq.broker import logs
 from metromq.broker.peers.tcp import Address, TcpDialler
-from metromq.broker.turns import Turns
+from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
-from metromq.federation.city import City
+from metromq.federation import City
 from metromq.federation.host import Host
-from metromq.federation.links.auth import NONCE_BYTES
-from metromq.federation.links.mqtt_transport import Credentials, MqttTransport
+from metromq.federation.links import LinkCredentials, MqttTransport, auth
 
 
 class CityMember:
-    def __init__(self, city: City, name: str, turns: Turns, journal_id: str) -> None:
+    def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str) -> None:
         self._city = city
-        self._turns = turns
+        self._cycle = cycle
         self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self.host = Host(city, name, turns.hub, _report)
+        self.host = Host(city, name, cycle.hub, _report)
 
     def start(self, secret: bytes | None, addresses: Mapping[str, Address], tls: ssl.SSLContext | None) -> None:
         """After recovery: dials every peer and begins to greet; `addresses` go before those of the city."""
-        hub, host = self._turns.hub, self.host
+        hub, host = self._cycle.hub, self.host
         known = {peer: addresses.get(peer) or self._city.link_address(peer) for peer in self._city.names}
-        self._dialler = TcpDialler(known, tls, self._turns)
-        credentials = Credentials(host.name, self.journal_id, secret, nonce)
-        self._turns.now()
+        self._dialler = TcpDialler(known, tls, self._cycle)
+        credentials = LinkCredentials(host.name, self.journal_id, secret, nonce)
+        self._cycle.now()
         host.start(MqttTransport(self._dialler, credentials, lambda: hub.clock.now))
-        self._turns.worked()
+        self._cycle.worked()
         self._ticking = asyncio.create_task(self._tick())
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self.host.rest_s())
-            self._turns.now()
+            self._cycle.now()
             self.host.tick()
-            self._turns.worked()
+            self._cycle.worked()
 
     async def stop(self) -> None:
         if self._ticking is None or self._dialler is None:
             return
         self._ticking.cancel()
         await asyncio.gather(self._ticking, return_exceptions=True)
-        self._turns.now()
+        self._cycle.now()
         self.host.stop()
-        self._turns.worked()
+        self._cycle.worked()
         await self._dialler.stop()
 
 
@@ -58,7 +57,7 @@ def _report(level: str, event: str, **details: object) -> None:
 
 
 def nonce() -> bytes:
-    return secrets.token_bytes(NONCE_BYTES)
+    return secrets.token_bytes(auth.NONCE_BYTES)
 
 
 def link_secret(city: City) -> bytes | None:

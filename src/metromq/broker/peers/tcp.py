@@ -5,9 +5,9 @@ import ssl
 from collections.abc import Mapping
 
 from metromq.broker.stream import common_name
-from metromq.broker.turns import Turns
-from metromq.client.transports import Place, open_stream
-from metromq.federation.links.mqtt_transport import CONNECT_TIMEOUT_S, Line
+from metromq.broker.write_cycle import WriteCycle
+from metromq.client import ServerAddress, open_stream
+from metromq.federation.links import CONNECT_TIMEOUT_S, Line
 
 Address = tuple[str, int]
 
@@ -15,10 +15,10 @@ Address = tuple[str, int]
 class TcpDialler:
     """Dials; every event of a stream is a turn of the broker."""
 
-    def __init__(self, addresses: Mapping[str, Address], tls: ssl.SSLContext | None, turns: Turns) -> None:
+    def __init__(self, addresses: Mapping[str, Address], tls: ssl.SSLContext | None, cycle: WriteCycle) -> None:
         self._addresses = addresses
         self._tls = tls
-        self._turns = turns
+        self._cycle = cycle
         self._tasks: set[asyncio.Task[None]] = set()
 
     def dial(self, peer: str, line: Line) -> None:
@@ -27,10 +27,10 @@ class TcpDialler:
         task.add_done_callback(self._tasks.discard)
 
     async def _dial(self, peer: str, line: Line) -> None:
-        ear = _Ear(line, self._turns)
+        ear = _Ear(line, self._cycle)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                stream = await open_stream(ear, Place(*self._addresses[peer], self._tls))
+                stream = await open_stream(ear, ServerAddress(*self._addresses[peer], self._tls))
         except (OSError, TimeoutError) as error:
             ear.failed(str(error) or type(error).__name__)
             return
@@ -39,9 +39,9 @@ class TcpDialler:
             stream.abort()
             ear.failed(f"the certificate there names {name or 'nobody'}, not {peer}")
             return
-        self._turns.now()
+        self._cycle.now()
         line.connected(stream)
-        self._turns.worked()
+        self._cycle.worked()
 
     async def stop(self) -> None:
         tasks = list(self._tasks)
@@ -53,24 +53,24 @@ class TcpDialler:
 class _Ear:
     """Hears one connection for its line."""
 
-    def __init__(self, line: Line, turns: Turns) -> None:
+    def __init__(self, line: Line, cycle: WriteCycle) -> None:
         self._line = line
-        self._turns = turns
+        self._cycle = cycle
 
     def received(self, data: bytes) -> None:
-        self._turns.now()
+        self._cycle.now()
         self._line.received(data)
-        self._turns.worked()
+        self._cycle.worked()
 
     def closed(self, error: Exception | None) -> None:
         self.failed(str(error or ""))
 
     def failed(self, problem: str) -> None:
-        self._turns.now()
+        self._cycle.now()
         self._line.closed(problem)
-        self._turns.worked()
+        self._cycle.worked()
 
     def may_write(self, allowed: bool) -> None:
-        self._turns.now()
+        self._cycle.now()
         self._line.may_write(allowed)
-        self._turns.worked()
+        self._cycle.worked()

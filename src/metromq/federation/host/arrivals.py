@@ -7,18 +7,14 @@ from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
-from metromq.protocol.packing import Unpacker
-from metromq.protocol.session import records, store
-from metromq.protocol.session.backlog import SENT, Entry
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import Session
+from metromq.protocol import Unpacker
+from metromq.protocol.session import SENT, Entry, Hub, SeenIds, Session, records, store, unpack_seen
 
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
 
 
 @final
-class Arrival:
+class ArrivingSession:
     def __init__(self, number: int, merges: bool) -> None:
         self.number = number
         self.merges = merges  # into a session that is here already, and whose client goes on with it
@@ -35,7 +31,7 @@ class Arrivals:
         self._node = node
         self._timers = timers
         self._departures = departures
-        self._by_client: dict[str, dict[str, Arrival]] = {}  # client -> old broker -> what comes from there
+        self._by_client: dict[str, dict[str, ArrivingSession]] = {}  # client -> old broker -> what comes from there
 
     def has(self, client: str) -> bool:
         """Whether more may come."""
@@ -71,7 +67,7 @@ class Arrivals:
             self._departures.again(piece.client, seen)
         resumes = session is not None and not returns and not passes and _is_newer(piece, session)
         merges = session is not None and not returns and not resumes
-        arrival = Arrival(piece.number, merges)
+        arrival = ArrivingSession(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
@@ -117,7 +113,7 @@ class Arrivals:
             if not entry.state and seen.holds(*self._id(entry)):
                 self._hub.backlogs.abandon(session.backlog, entry)
 
-    def _completed(self, session: Session, arrival: Arrival, piece: Piece) -> None:
+    def _completed(self, session: Session, arrival: ArrivingSession, piece: Piece) -> None:
         arrival.complete = True
         if not arrival.merges and piece.sequence > session.backlog.sequence:
             session.backlog.sequence = piece.sequence

@@ -4,20 +4,17 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from metromq.errors import OffsetsGone
-from metromq.federation.distribution import Hop
 from metromq.federation.effects import HandOver, Replay, Reroute
+from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.links.inbox import DISTRIBUTE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session import records
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
-from metromq.protocol.session.session import Session
-from metromq.protocol.topics.names import matches
+from metromq.protocol import Packer, Unpacker
+from metromq.protocol.session import KIND_LINK, KIND_REPLAY, Hub, Message, Session, records
+from metromq.protocol.topics import matches
 
 MARK_EVERY_US: Final = 1_000_000
 MAX_MARKS: Final = 4096  # beyond, the older ones are thinned out: they lead a little further back than needed

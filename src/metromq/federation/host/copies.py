@@ -2,15 +2,14 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Arrival, Distribution, Hop, pass_shares, shares_for
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, pass_shares, shares_for
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
-from metromq.protocol.session.city import LinkCopy
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
+from metromq.protocol.session import Hub, LinkCopy, Message
 
 CACHED_COPIES: Final = 10_000
 

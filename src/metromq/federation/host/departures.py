@@ -9,7 +9,7 @@ With the markers of all brokers the session is drained. Until then what still co
 from collections.abc import Callable, Iterator
 from typing import Final, final
 
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.session_parcels import (
     COMPLETE,
@@ -24,12 +24,7 @@ from metromq.federation.host.session_parcels import (
 )
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.session import store
-from metromq.protocol.session.backlog import Entry
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_REPLAY, Message
-from metromq.protocol.session.seen_ids import SeenIds
-from metromq.protocol.session.session import Session
+from metromq.protocol.session import KIND_REPLAY, Entry, Hub, Message, SeenIds, Session, store
 
 ENTRIES_PER_TURN: Final = 256  # other clients must not wait while a long queue leaves
 PIECE_BYTES: Final = 128 * 1024

@@ -30,7 +30,7 @@ from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
-from metromq.federation.host.roaming import Report as Report
+from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
@@ -38,15 +38,18 @@ from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session import records
-from metromq.protocol.session.city import Federation, LinkCopy
-from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, Message
-from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.session import Session
-from metromq.protocol.wire.reasons import PROTOCOL_ERROR
+from metromq.protocol import Packer, Unpacker, reasons
+from metromq.protocol.session import (
+    KIND_LINK,
+    Federation,
+    Hub,
+    LinkCopy,
+    Message,
+    NetworkConnection,
+    Session,
+    Waiter,
+    records,
+)
 
 TICKS_PER_HELLO: Final = 5
 BUSY_TICK_S: Final = 0.01
@@ -55,9 +58,13 @@ LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a sec
 
 @final
 class Host(Federation):
-    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds."""
+    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds.
 
-    def __init__(self, city: City, name: str, hub: Hub, report: Report) -> None:
+    It has many methods because three rooms meet in it: one for each question of the hub, each event of a link and each
+    effect of the node. Its attributes are the parts that do the work.
+    """
+
+    def __init__(self, city: City, name: str, hub: Hub, report: Reporting) -> None:
         self.city = city
         self.name = name
         self.hub = hub
@@ -245,7 +252,7 @@ class Host(Federation):
     def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
         old = self.heard.get(peer)
         if old is not None and old is not connection:
-            old.terminate(PROTOCOL_ERROR, "the peer has a newer connection")
+            old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
 
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
@@ -269,7 +276,7 @@ class Host(Federation):
         elif topic == RUN_TOPIC:
             self.receiving.run(peer, payload)
         else:
-            raise PeerViolation(PROTOCOL_ERROR, f"{topic} is no topic of a link")
+            raise PeerViolation(reasons.PROTOCOL_ERROR, f"{topic} is no topic of a link")
 
     # --- after a restart ------------------------------------------------------------------------------------------
 

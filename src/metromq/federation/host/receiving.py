@@ -11,12 +11,8 @@ from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.packing import Packer
-from metromq.protocol.session import records
-from metromq.protocol.session.city import LinkCopy
-from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol import Packer
+from metromq.protocol.session import KIND_LINK, Hub, LinkCopy, Message, Waiter, records
 
 
 @final

@@ -7,8 +7,8 @@ that filter, so a newcomer's subscription waits until the brokers that were told
 from collections.abc import Callable
 from typing import Final, final
 
-from metromq.federation.distribution import Hop
 from metromq.federation.effects import Effect, RetainedTold, Send, SendRetained
+from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.batch import SYNC
@@ -16,12 +16,9 @@ from metromq.federation.links.frames import RetainedNone, RetainedRequest
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL, OWNER
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session.city import LinkCopy
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
-from metromq.protocol.session.session import Session
-from metromq.protocol.topics.names import matches
+from metromq.protocol import Packer, Unpacker
+from metromq.protocol.session import KIND_LINK, KIND_REPLAY, Hub, LinkCopy, Message, Session
+from metromq.protocol.topics import matches
 
 RETAINED_TOPIC: Final = "$metromq/retained"  # behind the messages that answer a RetainedRequest: its filters
 MAX_TOMBSTONES: Final = 100_000

@@ -13,12 +13,8 @@ from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
-from metromq.protocol.session.handshake import FOREIGN
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
-from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.session import Session
-from metromq.protocol.wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
+from metromq.protocol import reasons
+from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, Session
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
 STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time
@@ -34,7 +30,7 @@ class _Held:
     username: str
 
 
-class Report(Protocol):
+class Reporting(Protocol):
     """Tells operators what happened."""
 
     def __call__(self, level: str, event: str, **details: object) -> None: ...
@@ -59,7 +55,7 @@ class Roaming:
         catch_up: CatchUp,
         timers: Timers,
         run: Callable[[list[Effect]], None],
-        report: Report,
+        report: Reporting,
     ) -> None:
         self._hub = hub
         self._node = node
@@ -85,7 +81,7 @@ class Roaming:
                 # Whoever waits owns nothing yet: it must not keep the owner out, nor lose its session on the way here.
                 self._next.setdefault(client_id, []).append(_Next(connection, clean_start, username))
                 return True
-            earlier.connection.terminate(SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            earlier.connection.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
         self._held[client_id] = _Held(connection, time_us, username)
         session = self._hub.sessions.get(client_id)
         opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
@@ -125,7 +121,7 @@ class Roaming:
 
     def refused(self, effect: SessionRefused) -> None:
         if self._waits(effect.client, effect.time_us):
-            self._held.pop(effect.client).connection.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+            self._held.pop(effect.client).connection.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             self._ask_next(effect.client)
 
     def _ask_next(self, client_id: str) -> None:
@@ -136,7 +132,7 @@ class Roaming:
             if one.connection.output.closing:
                 continue
             if self._hub.sessions.is_foreign(client_id, one.username):
-                one.connection.refuse(CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+                one.connection.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             else:
                 self.asks(one.connection, client_id, one.clean_start, one.username)
         if not behind:
@@ -251,7 +247,7 @@ class Roaming:
         held = self._held.pop(effect.client, None)
         waiting = held.connection if held is not None else self._entering.pop(effect.client, None)
         if waiting is not None:
-            waiting.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
+            waiting.terminate(reasons.SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
         self._ask_next(effect.client)
         session = self._hub.sessions.get(effect.client)
         if session is None:
@@ -263,7 +259,7 @@ class Roaming:
         session.will_at = 0.0
         connection = session.connection
         if connection is not None:
-            connection.terminate(SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
+            connection.terminate(reasons.SESSION_TAKEN_OVER, f"the client is at {effect.broker} now")
             self._hub.sessions.detach(session, True)
         if session.closed:
             return
@@ -290,6 +286,6 @@ class Roaming:
         hub = self._hub
         self._report("warning", "a session ends, another user has its client identifier", client=session.client_id)
         if session.connection is not None:
-            session.connection.terminate(SESSION_TAKEN_OVER, "another user has this client identifier")
+            session.connection.terminate(reasons.SESSION_TAKEN_OVER, "another user has this client identifier")
             hub.sessions.detach(session, False)
         hub.sessions.close(session)

@@ -9,9 +9,8 @@ DRAINED  from the old broker to the new one: nothing more will come this way
 from dataclasses import dataclass, field
 from typing import Final
 
-from metromq.protocol.packing import Packer, Unpacker
-from metromq.protocol.session import records
-from metromq.protocol.session.message import Message
+from metromq.protocol import Packer, Unpacker
+from metromq.protocol.session import Message, records
 
 TOPIC: Final = "$metromq/session"
 PIECE: Final = 1

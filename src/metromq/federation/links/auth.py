@@ -54,7 +54,7 @@ class Dialler:
 
 
 @final
-class Listener:
+class DialledSide:
     """The side that was dialled."""
 
     def __init__(self, secret: bytes, name: str, peer: str, nonce: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from metromq.errors import MalformedPacket
 from metromq.federation.stages import FINAL, HOP_LIMIT
-from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.session import KIND_LINK, Message
 
 VERSION: Final = 2
 CHECK: Final = 1  # may have come by another way before: look it up

@@ -12,7 +12,7 @@ from typing import Final
 from metromq.errors import BytesDamaged, ProtocolViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"

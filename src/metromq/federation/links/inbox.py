@@ -18,7 +18,7 @@ from typing import Final, final
 
 from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
 from metromq.federation.stages import FINAL
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 REMEMBERED: Final = 65_536  # ids per origin; a copy that comes later than this many others is not recognised
 REMEMBERED_CHECKED: Final = 65_536  # of those marked CHECK; they are few, so their memory reaches much further back
@@ -133,7 +133,7 @@ class Inbox:
             self._memory(origin).add(DELIVER, offset, True)
 
     def shared(self, origin: str, offset: int, shares: Iterable[str], again: bool = False) -> None:
-        """This broker has chosen members of shared subscriptions for a message; `again`: perhaps somebody had before."""
+        """This broker has chosen members of shared subscriptions for a message; `again`: others may have."""
         memory = self._memory(origin)
         for share in shares:
             memory.add(SHARE, _share_id(share, offset), again)

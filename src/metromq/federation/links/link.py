@@ -12,11 +12,7 @@ from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPI
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import Transport
-from metromq.protocol.session.backlog import LinkBacklog
-from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import Message
-from metromq.protocol.session.output import Flusher, LinkOutput
-from metromq.protocol.session.topic_counts import DELAY_BUCKETS
+from metromq.protocol.session import DELAY_BUCKETS, Flusher, Hub, LinkBacklog, LinkOutput, Message
 
 MAX_BATCH_MESSAGES: Final = 512
 MAX_BATCH_BYTES: Final = 256 * 1024
@@ -35,7 +31,7 @@ class LinkEvents(Protocol):
 
 @final
 class Link(Flusher):
-    """One per peer."""
+    """One per peer; many attributes, because it counts for status what it carries in either direction."""
 
     def __init__(self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents) -> None:
         self.peer = backlog.peer

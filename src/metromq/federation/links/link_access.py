@@ -3,16 +3,15 @@
 from collections.abc import Callable
 
 from metromq.errors import PeerViolation
-from metromq.federation.links.auth import METHOD, Listener
-from metromq.protocol.session.access import Access, Decision, Peer
-from metromq.protocol.session.handshake import LINK_PREFIX
-from metromq.protocol.wire.reasons import BAD_AUTHENTICATION_METHOD, CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
+from metromq.federation.links.auth import METHOD, DialledSide
+from metromq.protocol import reasons
+from metromq.protocol.session import LINK_PREFIX, Access, AccessDecision, Peer
 
 
 class LinkExchange:
     """A proof under way."""
 
-    def __init__(self, peer: str, journal: str, listener: Listener) -> None:
+    def __init__(self, peer: str, journal: str, listener: DialledSide) -> None:
         self.peer = peer
         self.journal = journal
         self.listener = listener
@@ -43,36 +42,38 @@ class LinkAccess(Access):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         name = client_id.removeprefix(LINK_PREFIX)
         if name not in self._peers or not client_id.startswith(LINK_PREFIX):
-            return Decision(NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
+            return AccessDecision(reasons.NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
         if self._certified and peer.identity != name:
-            return Decision(NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}")
+            return AccessDecision(
+                reasons.NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}"
+            )
         if method != (METHOD if self._secret is not None else None):
-            return Decision(BAD_AUTHENTICATION_METHOD, "both brokers must have the same [links] settings")
+            return AccessDecision(reasons.BAD_AUTHENTICATION_METHOD, "both brokers must have the same [links] settings")
         if self._secret is None:
             return self._proved(name, username or "")
-        listener = Listener(self._secret, self._name, name, self._nonce())
+        listener = DialledSide(self._secret, self._name, name, self._nonce())
         try:
             challenge = listener.challenge(data)
         except PeerViolation as error:
-            return Decision(error.reason_code, str(error))
-        decision = Decision(CONTINUE_AUTHENTICATION, "", "", challenge)
+            return AccessDecision(error.reason_code, str(error))
+        decision = AccessDecision(reasons.CONTINUE_AUTHENTICATION, "", "", challenge)
         decision.exchange = LinkExchange(name, username or "", listener)
         return decision
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         if not isinstance(exchange, LinkExchange):
             return super().continued(exchange, data)
         try:
             exchange.listener.check(data)
         except PeerViolation as error:
-            return Decision(error.reason_code, str(error))
+            return AccessDecision(error.reason_code, str(error))
         return self._proved(exchange.peer, exchange.journal)
 
-    def _proved(self, peer: str, journal: str) -> Decision:
-        decision = Decision(0)
+    def _proved(self, peer: str, journal: str) -> AccessDecision:
+        decision = AccessDecision(0)
         decision.broker = peer
         self._journal_told(peer, journal)
         return decision

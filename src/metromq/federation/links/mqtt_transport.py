@@ -8,13 +8,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from metromq.client.core import ClientCore
-from metromq.client.effects import Closed, Effect, Failed, Opened, Send, Settled
-from metromq.client.options import Options
+from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Failed, Opened, Send, Settled
 from metromq.federation.links.auth import METHOD, Dialler
 from metromq.federation.links.frames import LINK_CLIENT_PREFIX
 from metromq.federation.links.transport import Transport, TransportEvents
-from metromq.protocol.wire.packets import MQTT5, Properties, Publish
+from metromq.protocol.wire import MQTT5, Properties, Publish
 
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 2.0
@@ -39,7 +37,7 @@ class StreamDialler(Protocol):
 
 
 @final
-class Credentials:
+class LinkCredentials:
     """What a broker says and proves to its peers. `nonce` makes random bytes; no `secret`: certificates prove names."""
 
     def __init__(self, name: str, journal_id: str, secret: bytes | None, nonce: Callable[[], bytes]) -> None:
@@ -48,11 +46,11 @@ class Credentials:
         self.secret = secret
         self.nonce = nonce
 
-    def options(self, peer: str) -> Options:
+    def options(self, peer: str) -> ClientOptions:
         proof = None
         if self.secret is not None:
             proof = _Proof(Dialler(self.secret, self.name, peer, self.nonce()))
-        return Options(
+        return ClientOptions(
             LINK_CLIENT_PREFIX + self.name,
             MQTT5,
             True,
@@ -131,7 +129,7 @@ class _Way:
         peer: str,
         events: TransportEvents,
         dialler: StreamDialler,
-        credentials: Credentials,
+        credentials: LinkCredentials,
         clock: Callable[[], float],
     ) -> None:
         self.peer = peer
@@ -209,7 +207,7 @@ class _Way:
 class MqttTransport(Transport):
     """`clock` is the time of the event that is being handled."""
 
-    def __init__(self, dialler: StreamDialler, credentials: Credentials, clock: Callable[[], float]) -> None:
+    def __init__(self, dialler: StreamDialler, credentials: LinkCredentials, clock: Callable[[], float]) -> None:
         self._dialler = dialler
         self._credentials = credentials
         self._clock = clock

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from metromq.errors import BytesDamaged
-from metromq.federation.distribution import Hop
+from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, PASSED, SYNC
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
-from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
 _FLAGS = CHECK | SYNC | PASSED

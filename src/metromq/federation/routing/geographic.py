@@ -15,7 +15,7 @@ from metromq.federation.coordination.succession import Succession
 from metromq.federation.interest import plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.protocol.topics.areas import area_of, areas_touched, reaches_beyond_areas
+from metromq.protocol.topics import area_of, areas_touched, reaches_beyond_areas
 
 
 class GeographicRouter(Router):

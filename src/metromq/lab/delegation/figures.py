@@ -23,7 +23,7 @@ from metromq.lab.delegation.placement import (
 )
 from metromq.lab.intervals import Sample, of_share
 from metromq.lab.report import Points, PublishedRow, Report, RunOptions, Trend, compare
-from metromq.planning.arrays import Price, compile_arrays
+from metromq.planning import Price, compile_arrays
 
 INSTANCES = 20
 FAILURE_INSTANCES = 100

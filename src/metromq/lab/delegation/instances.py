@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from metromq.planning.arrays import compile_arrays
-from metromq.planning.model import Device, Problem, Service, Topic
+from metromq.planning import Device, Problem, Service, Topic, compile_arrays
 
 PRINTED_MW_PER_MBPS = 0.0137
 BROKER_WORKLOAD_PER_MBPS = 10.0

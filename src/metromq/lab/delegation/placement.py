@@ -15,10 +15,18 @@ import numpy as np
 from metromq.lab.delegation.instances import Family, draw
 from metromq.lab.intervals import Sample, of_mean
 from metromq.lab.report import RunOptions
-from metromq.planning.arrays import Arrays, Price, compile_arrays, place_numbers, price
-from metromq.planning.baselines import greedy_places, random_places
-from metromq.planning.model import Limits
-from metromq.planning.optimal import fits_at_all, optimal
+from metromq.planning import (
+    Arrays,
+    Limits,
+    Price,
+    compile_arrays,
+    fits_at_all,
+    greedy_places,
+    optimal,
+    place_numbers,
+    price,
+    random_places,
+)
 
 SOLVE_LIMIT_S = 5.0
 SOLVE_GAP = 1e-3

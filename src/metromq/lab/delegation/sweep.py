@@ -18,12 +18,18 @@ from metromq.lab.delegation.instances import PRINTED_MW_PER_MBPS, Family, draw
 from metromq.lab.delegation.placement import SOLVE_LIMIT_S, Outcome, random_prices, rng_of, saved
 from metromq.lab.intervals import Sample, of_share
 from metromq.lab.report import Points, Report, RunOptions
-from metromq.planning.anneal import anneal
-from metromq.planning.arrays import Arrays, Ints, compile_arrays, price
-from metromq.planning.baselines import greedy_places, random_places
-from metromq.planning.model import Limits
-from metromq.planning.optimal import fits_at_all
-from metromq.planning.timing import Deadline
+from metromq.planning import (
+    Arrays,
+    Deadline,
+    Ints,
+    Limits,
+    anneal,
+    compile_arrays,
+    fits_at_all,
+    greedy_places,
+    price,
+    random_places,
+)
 
 # Up to such traffic most instances fit into the printed capacities at utilisation 50 %; ten times as much does not.
 TAU = (20.0, 50.0, 80.0, 100.0)

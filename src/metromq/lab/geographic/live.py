@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from metromq.client import Client, MqttError
-from metromq.control.asking import ask_city
-from metromq.control.running import Options, RunningCity
+from metromq.control import CityOptions, RunningCity, ask_city
 from metromq.errors import MetroError, UsageError
-from metromq.federation.city import grid_city
-from metromq.federation.status import BrokerStatus, CityStatus
+from metromq.federation import BrokerStatus, CityStatus, grid_city
 from metromq.lab.geographic.formulas import Cost, Load
 from metromq.lab.geographic.workload import Publisher, Subscriber, Workload, build, scaled
 
@@ -85,7 +83,7 @@ async def _run_live(scheme: str, load: Load, intervals_s: Sequence[float], facto
     # Nobody fails here, and rare hellos leave a slow machine in peace.
     city = grid_city(scheme, l_b=load.level, hello_interval_ms=600_000)
     with tempfile.TemporaryDirectory(prefix="metromq-lab-") as data:
-        running = RunningCity(city, Path(data), (), Options("memory"), lambda text: None)
+        running = RunningCity(city, Path(data), (), CityOptions("memory"), lambda text: None)
         await running.start(lambda keeper: None)
         try:
             status = await running.joined(lambda up, wanted: None)

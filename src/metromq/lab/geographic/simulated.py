@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from metromq.federation.city import grid_city
+from metromq.federation import grid_city
 from metromq.lab.geographic.formulas import Cost, Load
 from metromq.lab.geographic.workload import Publisher, Subscriber, Workload, build, scaled
-from metromq.lab.sim.city import SimCity
+from metromq.lab.sim.sim_city import SimCity
 
 WARM_UP_S = 1.0
 

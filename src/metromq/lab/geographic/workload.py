@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metromq.lab.geographic.formulas import Load
-from metromq.protocol.topics.areas import all_areas
+from metromq.protocol.topics import all_areas
 
 TAIL_LEVELS = 7  # 128 filters per topic
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import final
 
 from metromq.errors import OffsetsGone
-from metromq.protocol.session import records
-from metromq.protocol.session.log import Log
+from metromq.protocol.session import Log, records
 
 Record = tuple[int, int, bytes]  # kind, offset or -1, body
 

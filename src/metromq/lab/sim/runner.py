@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from metromq.federation.city import grid_city
-from metromq.lab.scenario import Step, judge_delivery, judge_share, payloads, play
-from metromq.lab.sim.city import SimCity
-from metromq.lab.sim.client import SimClient
+from metromq.federation import grid_city
+from metromq.lab.scenario import StoryStep, judge_delivery, judge_share, payloads, play
+from metromq.lab.sim.sim_city import SimCity
+from metromq.lab.sim.sim_client import SimClient
 
 
 class SimStage:
@@ -101,7 +101,7 @@ class SimStage:
         assert self.city.tables_equal(), "they differ"
 
 
-def play_simulated(steps: tuple[Step, ...]) -> SimCity:
+def play_simulated(steps: tuple[StoryStep, ...]) -> SimCity:
     stage = SimStage()
     play(steps, stage)
     return stage.city

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
-from metromq.protocol.topics.names import matches, split_shared
+from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed
+from metromq.protocol.topics import matches, split_shared
 
 ORDER_S: Final = 1.0  # so long a session that has moved waits for what is older and still under way
 MENDED_S: Final = 5.0  # so long after a repair links and owners are as before
@@ -19,7 +19,7 @@ WATCHER: Final = "watch"
 class Contract:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
-        self._by_client: dict[str, list[Connection]] = defaultdict(list)
+        self._by_client: dict[str, list[SeenConnection]] = defaultdict(list)
         for connection in seen.connections:
             self._by_client[connection.client].append(connection)
         self._got: dict[str, dict[str, list[Delivered]]] = defaultdict(lambda: defaultdict(list))
@@ -273,7 +273,7 @@ class Contract:
                 if lost and back > connection.ended + delay_s + 30.0 and not fired and self._is_calm(connection):
                     yield f"will: {payload} of {client} never fired"
 
-    def _is_calm(self, connection: Connection) -> bool:
+    def _is_calm(self, connection: SeenConnection) -> bool:
         return not any(connection.asked - 10 <= at <= connection.ended + 10 for at, _ in self._seen.faults)
 
 

@@ -6,7 +6,7 @@ FOREVER = float("inf")
 
 
 @dataclass(slots=True)
-class Connection:
+class SeenConnection:
     """One connection of a client: accepted at `opened`, over at `ended`."""
 
     client: str
@@ -56,7 +56,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class Seen:
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[SeenConnection] = field(default_factory=list)
     subscriptions: list[Subscribed] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)

@@ -5,15 +5,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metromq.client.messages import Will
+from metromq.client import Will
 from metromq.errors import MetroError, UsageError
-from metromq.federation.city import grid_city
-from metromq.lab.sim.broker import SimBroker
-from metromq.lab.sim.city import SimCity
-from metromq.lab.sim.client import Delivery, SimClient
+from metromq.federation import grid_city
+from metromq.lab.sim.sim_broker import SimBroker
+from metromq.lab.sim.sim_city import SimCity
+from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History, Step
-from metromq.lab.storm.seen import FOREVER, Connection, Delivered, Published, Seen, Subscribed
-from metromq.protocol.wire.packets import MQTT5, MQTT311, Properties
+from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed
+from metromq.protocol.wire import MQTT5, MQTT311, Properties
 
 PROBE: Final = "probe-"
 LAST_S: Final = 3.0  # for everybody to take what waits
@@ -33,7 +33,7 @@ class SimulatedStorm:
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
-        self._connections: dict[str, Connection] = {}  # the last of each client
+        self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._mended_at = -LINKS_S
         self._asked: dict[tuple[str, int], Subscribed] = {}
         self._sent: dict[tuple[str, int], Published] = {}
@@ -152,12 +152,12 @@ class SimulatedStorm:
         wish = (words[3], words[4], float(words[5])) if len(words) > 3 else None
         will = Will(wish[0], wish[1].encode(), 2, False, Properties(will_delay_s=int(wish[2]))) if wish else None
         before = self._connections.get(name)
-        self._connections[name] = Connection(name, broker, keeps, wish, self.now)
+        self._connections[name] = SeenConnection(name, broker, keeps, wish, self.now)
         self._connections[name].apart = before is not None and self._is_apart(before, broker)
         self.seen.connections.append(self._connections[name])
         client.connect(broker, keeps, will)
 
-    def _is_apart(self, before: Connection, broker: str) -> bool:
+    def _is_apart(self, before: SeenConnection, broker: str) -> bool:
         old = self.city.brokers[before.broker]
         if before.broker == broker:
             return before.apart  # it may have gone on with what was there
@@ -219,7 +219,7 @@ class SimulatedStorm:
         last = self._connections[client.name]
         last.ended = min(last.ended, self.now)
 
-    def delivered(self, client: SimClient, delivery: Delivery) -> None:
+    def delivered(self, client: SimClient, delivery: SimDelivery) -> None:
         seen = Delivered(client.name, self.now, delivery.topic, delivery.payload, delivery.qos, delivery.retain)
         self.seen.delivered.append(seen)
 

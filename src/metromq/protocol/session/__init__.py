@@ -1,1 +1,60 @@
 """The state of clients: sessions, connections and the hub that joins them."""
+
+from metromq.protocol.session import access, layout, records, store
+from metromq.protocol.session.access import Access, AccessDecision, Peer
+from metromq.protocol.session.backlog import SENT, Backlog, Entry, LinkBacklog
+from metromq.protocol.session.commits import Waiter
+from metromq.protocol.session.connection import Connection
+from metromq.protocol.session.counters import BrokerCounters
+from metromq.protocol.session.federation import Federation, LinkCopy
+from metromq.protocol.session.handshake import FOREIGN, LINK_PREFIX
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_recovery import Snapshot, recover
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.session.log import Log
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.output import Flusher, LinkOutput, Output
+from metromq.protocol.session.records import decode_message
+from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
+from metromq.protocol.session.session import Session
+from metromq.protocol.session.topic_counts import DELAY_BUCKETS, TopicCount
+
+__all__ = [
+    "DELAY_BUCKETS",
+    "FOREIGN",
+    "KIND_LINK",
+    "KIND_REPLAY",
+    "LINK_PREFIX",
+    "SENT",
+    "Access",
+    "AccessDecision",
+    "Backlog",
+    "BrokerCounters",
+    "Connection",
+    "Entry",
+    "Federation",
+    "Flusher",
+    "Hub",
+    "HubSettings",
+    "LinkBacklog",
+    "LinkCopy",
+    "LinkOutput",
+    "Log",
+    "Message",
+    "NetworkConnection",
+    "Output",
+    "Peer",
+    "SeenIds",
+    "Session",
+    "Snapshot",
+    "TopicCount",
+    "Waiter",
+    "access",
+    "decode_message",
+    "layout",
+    "records",
+    "recover",
+    "store",
+    "unpack_seen",
+]

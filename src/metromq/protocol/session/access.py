@@ -34,7 +34,7 @@ class Later:
 
 
 @final
-class Decision:
+class AccessDecision:
     """The answer to CONNECT or AUTH: reason 0x00 accepts, 0x18 asks for more, anything else refuses.
 
     With `later` it is no answer yet, and all but `later` is without meaning.
@@ -68,21 +68,21 @@ class Access(ReadCheck):
 
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
-    ) -> Decision:
+    ) -> AccessDecision:
         if method is not None:
-            return Decision(0x8C, "no authentication method is configured")
+            return AccessDecision(0x8C, "no authentication method is configured")
         if username is None and not peer.anonymous_allowed:
-            return Decision(0x87, "this listener needs a user name")
-        return Decision(0, "", username or "")
+            return AccessDecision(0x87, "this listener needs a user name")
+        return AccessDecision(0, "", username or "")
 
     def expels(self, peer: Peer, method: str | None, username: str | None) -> bool:
         """Asked after the files were read again: whether a client must go that entered, or asks to enter, with the old
         ones. `method` is its authentication method; `username` is None while it is still being found out."""
         return False
 
-    def continued(self, exchange: object, data: bytes) -> Decision:
+    def continued(self, exchange: object, data: bytes) -> AccessDecision:
         """The next AUTH packet of an exchange."""
-        return Decision(0x8C, "no authentication method is configured")
+        return AccessDecision(0x8C, "no authentication method is configured")
 
     def may_publish(self, session: Session, topic: str) -> bool:
         return True

@@ -6,15 +6,15 @@ from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.backlog import ENTRY_BYTES, Backlog, Entry, packet_id_of
 from metromq.protocol.session.commits import Commits
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
-from metromq.protocol.session.settings import Settings
 
 
 @final
 class Backlogs:
     """Works on the backlogs of clients and of links alike."""
 
-    def __init__(self, settings: Settings, commits: Commits) -> None:
+    def __init__(self, settings: HubSettings, commits: Commits) -> None:
         self.next_number = 1  # for the next backlog
         self._settings = settings
         self._commits = commits

@@ -2,8 +2,9 @@
 
 from typing import Final, final
 
-from metromq.errors import MalformedPacket, PeerViolation, ProtocolViolation
-from metromq.protocol.session.access import Access, Decision, Peer
+from metromq.errors import PeerViolation, ProtocolViolation
+from metromq.protocol import reasons
+from metromq.protocol.session.access import Access, AccessDecision, Peer
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.handshake import Handshake
@@ -13,9 +14,9 @@ from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.decode import decode
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.decoding import decode
+from metromq.protocol.wire.encoding import encode
+from metromq.protocol.wire.framer import packet_bounds
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNECT,
@@ -83,6 +84,7 @@ class Connection(NetworkConnection):
     """Reads packets in order and gives each to the part it is for before the next [MQTT-4.6.0-5].
 
     The parts: `output`; `handshake` until the client is in, and while it authenticates again; `incoming` from then on.
+    It has many methods because the shell, the session and its own parts each call some of it.
     """
 
     def __init__(self, hub: Hub, access: Access, peer: Peer) -> None:
@@ -180,30 +182,13 @@ class Connection(NetworkConnection):
     def _parse(self, data: bytes) -> None:
         position = 0
         end = len(data)
-        most = self.hub.settings.max_packet_size_bytes
         output = self.output
         counters = self.hub.counters
         while position < end:
-            start = position + 1
-            length = 0
-            shift = 0
-            while True:
-                if start >= end:
-                    self._tail = data[position:]
-                    return
-                byte = data[start]
-                start += 1
-                length |= (byte & 127) << shift
-                if byte < 128:
-                    if byte == 0 and shift:
-                        raise MalformedPacket("the remaining length is not in its shortest form [MQTT-1.5.5-1]")
-                    break
-                shift += 7
-                if shift > 21:
-                    raise MalformedPacket("the remaining length has more than four bytes [MQTT-1.5.5-1]")
-            stop = start + length
-            if stop - position > most and stop - position > self._most_bytes():
-                raise PeerViolation(reasons.PACKET_TOO_LARGE, "the packet is larger than this broker takes")
+            start, stop = packet_bounds(data, position, self._most_bytes())
+            if start == 0:
+                self._tail = data[position:]
+                return
             if stop > end:
                 self._keep(data, position, stop - end)
                 return
@@ -215,7 +200,7 @@ class Connection(NetworkConnection):
                     taken = incoming.forward(data, position, start, stop, end)
                 elif first == 0x32:
                     taken = incoming.publish_run(data, position, start, stop, end)
-                elif first == 0x40 and length == 2:
+                elif first == 0x40 and stop - start == 2:
                     taken = incoming.confirmed_run(data, position, end)
                 if taken:
                     position = taken
@@ -341,7 +326,7 @@ class Connection(NetworkConnection):
             self._after(handshake)
             self._catch_up()
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: AccessDecision) -> None:
         """The decision that was to come later."""
         handshake = self.handshake
         if handshake is not None and not self.output.closing:

@@ -4,8 +4,8 @@ from typing import final
 
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.counters import BrokerCounters
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
 
 
@@ -13,7 +13,9 @@ from metromq.protocol.session.topic_counts import TopicCounts
 class Connections:
     """Every connection from its first byte to its end, whether its client is let in or not."""
 
-    def __init__(self, settings: Settings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts) -> None:
+    def __init__(
+        self, settings: HubSettings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts
+    ) -> None:
         self.open: dict[NetworkConnection, None] = {}
         self._settings = settings
         self._clock = clock

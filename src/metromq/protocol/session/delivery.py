@@ -13,7 +13,7 @@ from metromq.protocol.session.output import ClientOutput, Output
 from metromq.protocol.session.routes import RouteTable, RouteTarget
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.topic_counts import TopicCounts
-from metromq.protocol.wire.encode import encode_ack, encode_publish
+from metromq.protocol.wire.encoding import encode_ack, encode_publish
 from metromq.protocol.wire.packets import MQTT5, PUBREL
 from metromq.protocol.wire.values import BYTES
 

@@ -1,6 +1,6 @@
 """The short way for QoS 0: runs of equal packets are forwarded as the publisher's own bytes."""
 
-from metromq.protocol.wire.encode import varint
+from metromq.protocol.wire.encoding import varint
 
 
 def run_end(data: bytes, start: int, size: int, prefix: bytes, end: int) -> int:

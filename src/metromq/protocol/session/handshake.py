@@ -3,12 +3,12 @@
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation
-from metromq.protocol.session.access import Access, Decision, Later, Peer
+from metromq.protocol import reasons
+from metromq.protocol.session.access import Access, AccessDecision, Later, Peer
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import NEVER, Session
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Auth, Connack, Connect, Properties, Will
 
 # 0x85 and, in 3.1.1, return code 2: the identifier is "not allowed by the server". The user is, so it is not 0x87.
@@ -24,7 +24,7 @@ RESERVED: Final = ("$SYS", "$metromq")  # topics that only the broker itself pub
 class Handshake:
     """Lives until the client is in, or its new authentication is over; its connection then takes what came of it.
 
-    It has more attributes than other classes: what the client asked, what was decided, and what came of it.
+    It has many attributes because it holds what the client asked, what was decided, and what came of it.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Handshake:
         self.request: Connect | None = None
         self.auth_method = auth_method
         self.exchange: object = None  # the authenticator's own state between two AUTH packets
-        self.decision: Decision | None = None  # on this client, kept while it is held back
+        self.decision: AccessDecision | None = None  # on this client, kept while it is held back
         # What the client sends waits: its authentication is being decided (again), or it is accepted and its session is
         # still looked for elsewhere, or an old one is being erased.
         self.held_back = False
@@ -115,13 +115,13 @@ class Handshake:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: AccessDecision) -> None:
         """The decision that was to come later."""
         self.decision = None
         self.held_back = False
         self._decided(decision)
 
-    def _wait(self, decision: Decision, later: Later) -> None:
+    def _wait(self, decision: AccessDecision, later: Later) -> None:
         """Packets stay in order: even an open connection reads nothing until it is known whose it is."""
         if self.session is not None:
             self.since = self.hub.clock.now
@@ -144,7 +144,7 @@ class Handshake:
             self.connection.shut("no CONNECT in time")
             return
         self.stop_waiting(True)
-        self.decide(Decision(reasons.SERVER_UNAVAILABLE, "authentication took too long; try again later"))
+        self.decide(AccessDecision(reasons.SERVER_UNAVAILABLE, "authentication took too long; try again later"))
 
     def rights_changed(self) -> None:
         """The users were read again while this client waited."""
@@ -156,7 +156,7 @@ class Handshake:
         if self.access.expels(self.peer, self.auth_method, username):
             self.connection.refuse(reasons.SERVER_UNAVAILABLE, "the users were read again meanwhile; try again")
 
-    def _decided(self, decision: Decision) -> None:
+    def _decided(self, decision: AccessDecision) -> None:
         if decision.later is not None:
             self._wait(decision, decision.later)
             return
@@ -172,17 +172,17 @@ class Handshake:
         else:
             self._accept(decision)
 
-    def _decided_again(self, decision: Decision, session: Session) -> None:
+    def _decided_again(self, decision: AccessDecision, session: Session) -> None:
         self.done = True
         if not decision.reason_code and decision.username != session.username:
-            decision = Decision(reasons.NOT_AUTHORIZED, "re-authentication as another user")
+            decision = AccessDecision(reasons.NOT_AUTHORIZED, "re-authentication as another user")
         if decision.reason_code:
             code = reasons.disconnect_code(decision.reason_code)
             self.connection.terminate(code, decision.reason, decision.server_reference)
         else:
             self._write_auth(reasons.SUCCESS, decision)  # [MQTT-4.12.1-2]
 
-    def _write_auth(self, reason_code: int, decision: Decision) -> None:
+    def _write_auth(self, reason_code: int, decision: AccessDecision) -> None:
         properties = Properties()
         properties.auth_method = self.auth_method
         properties.auth_data = decision.data
@@ -190,7 +190,7 @@ class Handshake:
 
     # --- letting in -----------------------------------------------------------------------------------------------
 
-    def _accept(self, decision: Decision) -> None:
+    def _accept(self, decision: AccessDecision) -> None:
         connect = self.request
         assert connect is not None
         if not connect.client_id:
@@ -220,7 +220,7 @@ class Handshake:
         self.connection.refuse(reasons.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
         return True
 
-    def _accept_link(self, connect: Connect, decision: Decision) -> None:
+    def _accept_link(self, connect: Connect, decision: AccessDecision) -> None:
         """A peer broker that has proved its name."""
         self.request = None
         self.done = True
@@ -289,7 +289,13 @@ class Handshake:
         return expiry_s, window, keepalive_s
 
     def _connack(
-        self, connect: Connect, session: Session, present: bool, assigned: str, keepalive_s: int, decision: Decision
+        self,
+        connect: Connect,
+        session: Session,
+        present: bool,
+        assigned: str,
+        keepalive_s: int,
+        decision: AccessDecision,
     ) -> None:
         properties = Properties()
         if connect.version == MQTT5:

@@ -5,32 +5,32 @@ from typing import final
 
 from metromq.protocol.session.backlog import Backlog
 from metromq.protocol.session.backlogs import Backlogs
-from metromq.protocol.session.city import CityPlace, Federation
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.connections import Connections
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
+from metromq.protocol.session.federation import CityPlace, Federation
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.links import Links
 from metromq.protocol.session.log import Log
 from metromq.protocol.session.output import Output
 from metromq.protocol.session.publishing import Publishing
-from metromq.protocol.session.retained import Retained
+from metromq.protocol.session.retained_messages import Retained
 from metromq.protocol.session.routes import RouteTable
 from metromq.protocol.session.sessions import Sessions
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.subscriptions import Subscriptions
 from metromq.protocol.session.topic_counts import TopicCounts
 
 
 @final
 class Hub:
-    """All state of one broker, in parts; it has more attributes than other classes because each is such a part.
+    """All state of one broker, in parts; it has many attributes because each is such a part.
 
     Every call of a part happens at the moment that the shell has set with `at`.
     """
 
-    def __init__(self, settings: Settings, log: Log | None = None, name: str = "metromq") -> None:
+    def __init__(self, settings: HubSettings, log: Log | None = None, name: str = "metromq") -> None:
         self.name = name
         self.settings = settings
         self.clock = clock = Clock()

@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access
@@ -16,8 +17,7 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.routes import Route
 from metromq.protocol.session.session import Session
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode_ack
+from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
 MAX_ALLOWED: Final = 1000  # topics that are remembered as open to one client

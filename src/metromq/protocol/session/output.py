@@ -4,9 +4,9 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.protocol import reasons
 from metromq.protocol.session.message import Message
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode, encode_ack
+from metromq.protocol.wire.encoding import encode, encode_ack
 from metromq.protocol.wire.packets import MQTT5, Ack, Properties
 
 

@@ -4,19 +4,19 @@ from typing import final
 
 from metromq.protocol.session import records
 from metromq.protocol.session.backlogs import Backlogs
-from metromq.protocol.session.city import CityPlace, LinkCopy
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
+from metromq.protocol.session.federation import CityPlace, LinkCopy
 from metromq.protocol.session.forwarding import to_newer, to_older
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.links import Links
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.records import Target
-from metromq.protocol.session.retained import Retained
+from metromq.protocol.session.retained_messages import Retained
 from metromq.protocol.session.routes import Route, RouteTable, RouteTarget, ShareGroup, target_of
 from metromq.protocol.session.session import Session
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.wire.packets import MQTT5
 
@@ -50,7 +50,7 @@ class Publishing:
     def __init__(
         self,
         name: str,
-        settings: Settings,
+        settings: HubSettings,
         clock: Clock,
         commits: Commits,
         backlogs: Backlogs,

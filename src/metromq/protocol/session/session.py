@@ -42,7 +42,7 @@ class Grant:
 
 @final
 class Session:
-    """State that outlives a connection [MQTT-4.1.0-1]: more of it than other classes have, as the standard lists it."""
+    """State that outlives a connection [MQTT-4.1.0-1]: many attributes, because the standard lists so many."""
 
     def __init__(self, number: int, client_id: str) -> None:
         self.client_id = client_id

@@ -3,24 +3,24 @@
 from typing import final
 
 from metromq.protocol.packing import Packer
+from metromq.protocol.reasons import SESSION_TAKEN_OVER
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import RELEASED, SENT
 from metromq.protocol.session.backlogs import Backlogs
-from metromq.protocol.session.city import CityPlace
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery, SentWhenStored
+from metromq.protocol.session.federation import CityPlace
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.publishing import Publishing
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.seen_ids import SeenIds
 from metromq.protocol.session.session import NEVER, Session
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.subscriptions import Subscriptions
 from metromq.protocol.wire.packets import Will
-from metromq.protocol.wire.reasons import SESSION_TAKEN_OVER
 
 
 @final
@@ -41,12 +41,15 @@ class _ProceedLater(Waiter):
 
 @final
 class Sessions:
-    """Every session by its client identifier, connected or not."""
+    """Every session by its client identifier, connected or not.
+
+    It has many methods because each thing that can happen to a session, from its start over moves to its end, is one.
+    """
 
     def __init__(
         self,
         name: str,
-        settings: Settings,
+        settings: HubSettings,
         clock: Clock,
         commits: Commits,
         backlogs: Backlogs,

@@ -3,14 +3,14 @@
 from typing import final
 
 from metromq.errors import ProtocolViolation
+from metromq.protocol import reasons
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared, validate_filter
-from metromq.protocol.wire import reasons
-from metromq.protocol.wire.encode import encode
+from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Properties, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 
 

@@ -4,13 +4,13 @@ from typing import final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
-from metromq.protocol.session.city import CityPlace
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.counters import BrokerCounters
+from metromq.protocol.session.federation import CityPlace
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.routes import RouteTable
 from metromq.protocol.session.session import Grant, Session
-from metromq.protocol.session.settings import Settings
 from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.topics.names import split_shared
 from metromq.protocol.wire.packets import Subscription
@@ -22,7 +22,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: HubSettings,
         clock: Clock,
         commits: Commits,
         routes: RouteTable,

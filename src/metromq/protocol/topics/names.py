@@ -3,7 +3,7 @@
 from typing import Final
 
 from metromq.errors import ProtocolViolation
-from metromq.protocol.wire.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
+from metromq.protocol.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
 _SHARE: Final = "$share/"
 

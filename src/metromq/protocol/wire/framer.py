@@ -3,7 +3,7 @@
 from typing import final
 
 from metromq.errors import MalformedPacket, PeerViolation
-from metromq.protocol.wire.reasons import PACKET_TOO_LARGE
+from metromq.protocol.reasons import PACKET_TOO_LARGE
 
 
 def packet_bounds(data: bytes, position: int, max_packet_bytes: int, padded: bool = False) -> tuple[int, int]:

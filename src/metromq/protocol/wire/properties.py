@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from metromq.errors import MalformedPacket, ProtocolViolation, UsageError
-from metromq.protocol.wire import reasons
+from metromq.protocol import reasons
 from metromq.protocol.wire.packets import (
     AUTH,
     CONNACK,
@@ -21,7 +21,7 @@ from metromq.protocol.wire.packets import (
     UNSUBSCRIBE,
     Properties,
 )
-from metromq.protocol.wire.reader import Reader
+from metromq.protocol.wire.reader import PacketReader
 from metromq.protocol.wire.values import binary, string, u16, u32, varint
 
 WILL: Final = 0  # the will's own properties inside CONNECT; packet type 0 is otherwise unused
@@ -37,7 +37,7 @@ PAIR: Final = 7
 
 
 @final
-class Rule:
+class PropertyRule:
     """One property: its attribute in Properties, its data type, the packets it may stand in, its smallest value."""
 
     def __init__(self, name: str, kind: int, packets: tuple[int, ...], least: int = 0) -> None:
@@ -53,39 +53,39 @@ _MESSAGE: Final = (PUBLISH, WILL)
 _ACKS: Final = (PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK)
 _ALL: Final = (CONNECT, CONNACK, PUBLISH, WILL, *_ACKS, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH)
 
-RULES: Final[dict[int, Rule]] = {
-    0x01: Rule("payload_format", BYTE, _MESSAGE),
-    0x02: Rule("message_expiry_s", U32, _MESSAGE),
-    0x03: Rule("content_type", STRING, _MESSAGE),
-    0x08: Rule("response_topic", STRING, _MESSAGE),
-    0x09: Rule("correlation_data", BINARY, _MESSAGE),
-    0x0B: Rule("subscription_identifiers", VARINT, (PUBLISH, SUBSCRIBE), 1),
-    0x11: Rule("session_expiry_s", U32, (CONNECT, CONNACK, DISCONNECT)),
-    0x12: Rule("assigned_client_id", STRING, (CONNACK,)),
-    0x13: Rule("server_keepalive_s", U16, (CONNACK,)),
-    0x15: Rule("auth_method", STRING, (CONNECT, CONNACK, AUTH)),
-    0x16: Rule("auth_data", BINARY, (CONNECT, CONNACK, AUTH)),
-    0x17: Rule("request_problem_information", FLAG, (CONNECT,)),
-    0x18: Rule("will_delay_s", U32, (WILL,)),
-    0x19: Rule("request_response_information", FLAG, (CONNECT,)),
-    0x1A: Rule("response_information", STRING, (CONNACK,)),
-    0x1C: Rule("server_reference", STRING, (CONNACK, DISCONNECT)),
-    0x1F: Rule("reason_string", STRING, (CONNACK, *_ACKS, DISCONNECT, AUTH)),
-    0x21: Rule("receive_maximum", U16, (CONNECT, CONNACK), 1),
-    0x22: Rule("topic_alias_maximum", U16, (CONNECT, CONNACK)),
-    0x23: Rule("topic_alias", U16, (PUBLISH,), 1),
-    0x24: Rule("maximum_qos", BYTE, (CONNACK,)),
-    0x25: Rule("retain_available", FLAG, (CONNACK,)),
-    0x26: Rule("user", PAIR, _ALL),
-    0x27: Rule("maximum_packet_size", U32, (CONNECT, CONNACK), 1),
-    0x28: Rule("wildcard_available", FLAG, (CONNACK,)),
-    0x29: Rule("subscription_identifiers_available", FLAG, (CONNACK,)),
-    0x2A: Rule("shared_available", FLAG, (CONNACK,)),
+RULES: Final[dict[int, PropertyRule]] = {
+    0x01: PropertyRule("payload_format", BYTE, _MESSAGE),
+    0x02: PropertyRule("message_expiry_s", U32, _MESSAGE),
+    0x03: PropertyRule("content_type", STRING, _MESSAGE),
+    0x08: PropertyRule("response_topic", STRING, _MESSAGE),
+    0x09: PropertyRule("correlation_data", BINARY, _MESSAGE),
+    0x0B: PropertyRule("subscription_identifiers", VARINT, (PUBLISH, SUBSCRIBE), 1),
+    0x11: PropertyRule("session_expiry_s", U32, (CONNECT, CONNACK, DISCONNECT)),
+    0x12: PropertyRule("assigned_client_id", STRING, (CONNACK,)),
+    0x13: PropertyRule("server_keepalive_s", U16, (CONNACK,)),
+    0x15: PropertyRule("auth_method", STRING, (CONNECT, CONNACK, AUTH)),
+    0x16: PropertyRule("auth_data", BINARY, (CONNECT, CONNACK, AUTH)),
+    0x17: PropertyRule("request_problem_information", FLAG, (CONNECT,)),
+    0x18: PropertyRule("will_delay_s", U32, (WILL,)),
+    0x19: PropertyRule("request_response_information", FLAG, (CONNECT,)),
+    0x1A: PropertyRule("response_information", STRING, (CONNACK,)),
+    0x1C: PropertyRule("server_reference", STRING, (CONNACK, DISCONNECT)),
+    0x1F: PropertyRule("reason_string", STRING, (CONNACK, *_ACKS, DISCONNECT, AUTH)),
+    0x21: PropertyRule("receive_maximum", U16, (CONNECT, CONNACK), 1),
+    0x22: PropertyRule("topic_alias_maximum", U16, (CONNECT, CONNACK)),
+    0x23: PropertyRule("topic_alias", U16, (PUBLISH,), 1),
+    0x24: PropertyRule("maximum_qos", BYTE, (CONNACK,)),
+    0x25: PropertyRule("retain_available", FLAG, (CONNACK,)),
+    0x26: PropertyRule("user", PAIR, _ALL),
+    0x27: PropertyRule("maximum_packet_size", U32, (CONNECT, CONNACK), 1),
+    0x28: PropertyRule("wildcard_available", FLAG, (CONNACK,)),
+    0x29: PropertyRule("subscription_identifiers_available", FLAG, (CONNACK,)),
+    0x2A: PropertyRule("shared_available", FLAG, (CONNACK,)),
 }
 _UNCHANGED: Final = (0x01, 0x03, 0x08, 0x09, 0x26)  # what a PUBLISH carries from end to end
 
 
-def read_properties(reader: Reader, packet: int) -> Properties:
+def read_properties(reader: PacketReader, packet: int) -> Properties:
     """Reads the Property Length and the properties of a packet of type `packet` (WILL for the will's)."""
     size = reader.varint()
     start = reader.take(size)
@@ -119,7 +119,7 @@ def encode_properties(properties: Properties | None, packet: int) -> bytes:
     return varint(len(encoded)) + encoded
 
 
-def _encode_one(parts: list[bytes], identifier: int, rule: Rule, properties: Properties) -> None:
+def _encode_one(parts: list[bytes], identifier: int, rule: PropertyRule, properties: Properties) -> None:
     value: object = getattr(properties, rule.name)
     if value is None:
         return
@@ -138,7 +138,7 @@ def _encode_one(parts: list[bytes], identifier: int, rule: Rule, properties: Pro
             parts.append(head + varint(number))
 
 
-def _number(rule: Rule, value: int) -> bytes:
+def _number(rule: PropertyRule, value: int) -> bytes:
     if rule.kind == U16:
         return u16(value)
     if rule.kind == U32:
@@ -152,7 +152,7 @@ def _decode(body: bytes, start: int, end: int, packet: int) -> Properties:
     properties = Properties()
     if start == end:
         return properties
-    reader = Reader(body, start, end)
+    reader = PacketReader(body, start, end)
     bit = 1 << packet
     user: list[tuple[str, str]] = []
     identifiers: list[int] = []
@@ -183,7 +183,7 @@ def _decode(body: bytes, start: int, end: int, packet: int) -> Properties:
     return properties
 
 
-def _read_number(reader: Reader, rule: Rule, properties: Properties) -> None:
+def _read_number(reader: PacketReader, rule: PropertyRule, properties: Properties) -> None:
     if rule.kind == U16:
         value = reader.u16()
     elif rule.kind == U32:
@@ -202,7 +202,7 @@ def _read_number(reader: Reader, rule: Rule, properties: Properties) -> None:
         setattr(properties, rule.name, value)
 
 
-def _read_identifier(reader: Reader) -> int:
+def _read_identifier(reader: PacketReader) -> int:
     value = reader.varint()
     if value == 0:
         raise ProtocolViolation("Subscription Identifier 0 is a Protocol Error (section 3.8.2.1.2)")
@@ -237,7 +237,7 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
 
     It builds no Properties, because every PUBLISH of MQTT 5 with a property comes through here.
     """
-    reader = Reader(body, start, end)
+    reader = PacketReader(body, start, end)
     result = PublishProperties()
     parts: list[bytes] | None = None  # of what travels unchanged, when it does not stand in one piece
     seen = 0  # one bit per identifier
@@ -271,7 +271,7 @@ def split_publish_properties(body: bytes, start: int, end: int, packet: int) -> 
     return result
 
 
-def _skip_unchanged(reader: Reader, identifier: int) -> bool:
+def _skip_unchanged(reader: PacketReader, identifier: int) -> bool:
     """Checks one property that travels unchanged; False when it is not one."""
     if identifier == 0x01:
         if reader.u8() > 1:
@@ -287,7 +287,7 @@ def _skip_unchanged(reader: Reader, identifier: int) -> bool:
     return True
 
 
-def _read_for_this_hop(reader: Reader, identifier: int, packet: int, result: PublishProperties) -> None:
+def _read_for_this_hop(reader: PacketReader, identifier: int, packet: int, result: PublishProperties) -> None:
     if identifier == 0x02:
         result.expiry_s = reader.u32()
     elif identifier == 0x23 and packet == PUBLISH:

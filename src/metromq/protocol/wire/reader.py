@@ -11,7 +11,7 @@ from metromq.errors import MalformedPacket
 
 
 @final
-class Reader:
+class PacketReader:
     """A position in a packet's body. It never reads beyond `end`."""
 
     def __init__(self, body: bytes, position: int = 0, end: int = -1) -> None:

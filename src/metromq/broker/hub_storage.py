@@ -1,0 +1,165 @@
+"""The hub's state on disk: recovery at the start, group commit, snapshots, retention, and the last word at the end."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from metromq.broker import logs
+from metromq.broker.write_cycle import WriteCycle
+from metromq.config import Config
+from metromq.errors import JournalError, JournalFull
+from metromq.journal import GroupCommit, Journal
+from metromq.protocol.session import Hub, Log, Snapshot, recover
+from metromq.telemetry import held_position
+
+
+class JournalLog(Log):
+    """The journal as the hub sees it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def append_message(self, body: bytes) -> int:
+        return self._journal.append_message(body)
+
+    def append(self, kind: int, body: bytes) -> None:
+        self._journal.append(kind, body)
+
+    def read(self, offset: int) -> bytes:
+        return self._journal.read(offset)
+
+    def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
+        return self._journal.scan(offset)
+
+    def full(self) -> bool:
+        return self._journal.failed or self._journal.full()
+
+    def next_offset(self) -> int:
+        return self._journal.next_offset
+
+    def flush(self) -> None:
+        self._journal.flush()
+
+
+class HubStorage:
+    """Owns the journal of one broker. Open it, make a hub on its `log`, then `begin`."""
+
+    def __init__(self, config: Config, accept_damage: bool) -> None:
+        self._config = config
+        self._journal = Journal.open(
+            config.data_dir / "journal", config.journal.segment_bytes, accept_damage, config.journal.min_free_bytes
+        )
+        if self._journal.cut_bytes:
+            logs.warning("cut off an incomplete last record", directory=config.data_dir, bytes=self._journal.cut_bytes)
+        for damage in self._journal.damage:
+            logs.error("journal damage", problem=damage)
+        self.journal_id = self._journal.name
+        self.log = JournalLog(self._journal)
+        self.problem = ""  # why nothing is confirmed any more
+        self._commit: GroupCommit | None = None
+        self._snapshot_at = 0
+        self._snapshot_needed = False
+        self._snapshots = ThreadPoolExecutor(1, "snapshot")
+
+    def begin(self, cycle: WriteCycle, loop: asyncio.AbstractEventLoop) -> None:
+        """Brings the hub to where it was, and commits what it does from now on."""
+        self._cycle = cycle
+        self._hub: Hub = cycle.hub
+        journal = self._journal
+        state, records = journal.replay()
+        count = recover(self._hub, state, records, bool(journal.damage))
+        self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
+        self._snapshot_at = journal.size_bytes
+        if count or state:
+            logs.info(
+                "recovered",
+                records=count,
+                sessions=len(self._hub.sessions.by_client_id),
+                retained=len(self._hub.retained.messages),
+                next_offset=journal.next_offset,
+            )
+        self._commit = GroupCommit(journal, self._config.durability, loop, self._committed, self._failed)
+        cycle.commit = self._commit
+
+    def _committed(self, position: int) -> None:
+        self._cycle.now()
+        self._hub.commits.committed(position)
+        self._cycle.worked()
+
+    def _failed(self, error: JournalError) -> None:
+        journal = self._journal
+        self._cycle.now()
+        if isinstance(error, JournalFull):
+            logs.error("disk full: QoS 1 and 2 messages are refused", directory=self._config.data_dir)
+            self._snapshot_needed = True  # what could not be written is in no record
+        else:
+            logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
+            self.problem = str(error)
+        kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
+        self._hub.commits.failed(kept, journal.appended)
+        self._cycle.seen_position = self._hub.commits.position
+        self._cycle.worked()
+
+    def tick(self, is_recorded: bool) -> None:
+        """Snapshots, then retention, now and then."""
+        try:
+            self._take_snapshot()
+            self._retain(is_recorded)
+        except (JournalError, OSError) as error:
+            logs.error("journal housekeeping failed", problem=error)
+
+    def _take_snapshot(self) -> None:
+        journal = self._journal
+        grown = journal.size_bytes - self._snapshot_at
+        if (grown < self._config.journal.snapshot_bytes and not self._snapshot_needed) or journal.full():
+            return
+        self._snapshot_at = journal.size_bytes
+        self._snapshot_needed = False
+        if self._commit is not None:
+            self._commit.flush()  # a write that fails must reach the hub before its state is taken
+        write = journal.write_snapshot(Snapshot(self._hub).pieces())
+        asyncio.get_running_loop().run_in_executor(self._snapshots, write).add_done_callback(_snapshot_done)
+
+    def _retain(self, is_recorded: bool) -> None:
+        """Never removes what a session or a living recorder still needs."""
+        config, journal, now_s = self._config.journal, self._journal, self._hub.clock.wall_us / 1e6
+        if not journal.too_much(config.keep_bytes, config.keep_s, now_s):
+            return
+        oldest = self._hub.oldest_needed()
+        needed = oldest if oldest >= 0 else journal.next_offset
+        recorded = held_position(self._config.data_dir, now_s, config.keep_s) if is_recorded else None
+        needed = needed if recorded is None else min(needed, recorded)
+        for name in journal.remove_before(needed, config.keep_bytes, config.keep_s, now_s):
+            logs.info("removed an old segment", segment=name)
+            self._snapshot_at = min(self._snapshot_at, journal.size_bytes)
+
+    def gauges(self) -> dict[str, float]:
+        journal = self._journal
+        return {
+            "journal_next_offset": journal.next_offset,
+            "journal_first_offset": journal.first_offset,
+            "journal_size_bytes": journal.size_bytes,
+        }
+
+    async def drain(self) -> None:
+        """Everything so far is on disk, and those who wait for that have been told."""
+        if self._commit is not None:
+            await self._commit.close()
+
+    async def close(self) -> None:
+        """A snapshot for a quick start; after `drain` and the last change of the hub."""
+        self._snapshots.shutdown()
+        await self.drain()
+        try:
+            if self._commit is not None and not self.problem and not self._journal.full():
+                self._journal.write_snapshot(Snapshot(self._hub).pieces())()
+        except JournalError as error:
+            logs.error("no final snapshot; the next start will read more of the journal", problem=error)
+        finally:
+            self._journal.close()
+
+
+def _snapshot_done(job: "asyncio.Future[None]") -> None:
+    problem = job.exception() if not job.cancelled() else None
+    if problem is not None:
+        logs.error("no snapshot was written; the next start will read more of the journal", problem=problem)

@@ -1,0 +1,121 @@
+"""The rhythm of the broker: once per loop turn everything that waits is committed and written."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from metromq.journal import GroupCommit
+from metromq.protocol.session import Connection, Flusher, Hub, Output
+
+_WALL_NS: Final = time.time_ns
+SQUEEZED_BYTES: Final = 1 << 16  # what each lagging client may hold while all together hold too much
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Writer(Flusher):
+    """The shell's end of one client connection."""
+
+    def __init__(self, cycle: "WriteCycle", connection: Connection) -> None:
+        self.cycle = cycle
+        self.connection = connection
+        self.output = connection.output
+        self.paused = False
+        self.held_bytes = 0  # what this client counts for in the total
+        self.followers: dict[Writer, None] | None = None  # publishers that wait until this client has drained
+        self.output.owner = self
+
+    def is_open(self) -> bool:
+        """Whether the network connection is still there."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Ends it without waiting for what is unsent."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Whoever was waited for has drained, is gone, or has had its time."""
+
+    def release(self) -> None:
+        """Lets those go on who waited for this client."""
+        followers = self.followers
+        if followers is not None:
+            self.followers = None
+            for follower in followers:
+                follower.go_on()
+
+    def account(self, held_bytes: int) -> None:
+        """Keeps the total of unsent output and squeezes those who lag while it is too large."""
+        cycle = self.cycle
+        cycle.held_bytes += held_bytes - self.held_bytes
+        self.held_bytes = held_bytes
+        limit = cycle.hub.settings.max_outgoing_bytes
+        self.output.hard_limit_bytes = limit if cycle.held_bytes < cycle.max_held_bytes else min(limit, SQUEEZED_BYTES)
+
+
+class WriteCycle:
+    """Calls the hub at the right time and writes what it produced."""
+
+    def __init__(
+        self, hub: Hub, loop: asyncio.AbstractEventLoop, max_held_bytes: int, busy_poll_s: float = 0.0
+    ) -> None:
+        self.hub = hub
+        self.loop = loop
+        self.clock: Callable[[], float] = loop.time
+        self.busy_poll_s = busy_poll_s
+        self.polling = False
+        self.commit: GroupCommit | None = None
+        self.max_held_bytes = max_held_bytes
+        self.held_bytes = 0
+        self.scheduled = False
+        self.seen_position = 0
+
+    def now(self) -> None:
+        self.hub.at(self.clock(), _WALL_NS() // 1000)
+
+    def worked(self) -> None:
+        """After every event: the first of a turn is answered at once, the others together at the turn's end."""
+        hub = self.hub
+        if hub.commits.position != self.seen_position:
+            self.seen_position = hub.commits.position
+            if self.commit is not None:
+                self.commit.commit_soon(hub.commits.urgent)
+            hub.commits.urgent = False
+        if not self.scheduled:
+            self.scheduled = True
+            try:
+                self.flush()  # first of all: somebody waits for it
+            finally:
+                self.loop.call_soon(self.end)
+
+    def end(self) -> None:
+        self.scheduled = False
+        self.flush()
+        if self.busy_poll_s > 0 and not self.polling:
+            self.poll()
+
+    def poll(self) -> None:
+        """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
+        self.polling = self.clock() - self.hub.clock.now < self.busy_poll_s
+        if self.polling:
+            self.loop.call_soon(self.poll)
+
+    def flush(self) -> None:
+        dirty = self.hub.dirty
+        while dirty:
+            if len(dirty) == 1:  # as it is with little to do: no list is made
+                _flush(dirty.pop())
+                continue
+            batch = dirty[:]
+            dirty.clear()
+            for output in batch:
+                _flush(output)
+
+
+def _flush(output: Output) -> None:
+    output.marked = False
+    owner = output.owner
+    if owner is not None:
+        owner.flush()

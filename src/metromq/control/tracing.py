@@ -1,0 +1,84 @@
+"""Traces a message or a subscription through a city: asks the running brokers, or works it out from the file."""
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from metromq.control.city_status import NoAnswer, get_json
+from metromq.control.data_directory import lives, read_place
+from metromq.errors import ConfigError
+from metromq.federation import City, Node, TraceStep, explain_step, is_filter, stages, step_from_json
+
+Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[TraceStep | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One broker's part; `sender` is who sent the copy, empty for the broker where the client is."""
+
+    broker: str
+    sender: str
+    stage: str
+    why: str
+    step: TraceStep | None  # None: the broker did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    topic: str
+    start: str
+    live: bool  # asked of running brokers
+    legs: tuple[Leg, ...]
+
+
+async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
+    """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
+    legs: list[Leg] = []
+    first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", stages.CLIENT, "the client is connected here", ())
+    waiting = deque([first])
+    seen: set[tuple[str, int]] = set()
+    while waiting:
+        broker, sender, stage, why, served = waiting.popleft()
+        if (broker, stage) in seen:
+            continue
+        seen.add((broker, stage))
+        step = await ask(broker, topic, stage, start, served)
+        legs.append(Leg(broker, sender, stages.NAMES[stage], why, step))
+        if step is None or is_filter(topic):
+            continue
+        for hop in step.hops:
+            waiting.append((hop.peer, broker, stages.NAMES.index(hop.stage), hop.why, hop.served))
+    return Trace(topic, start, live, tuple(legs))
+
+
+def is_running(city: City, data: Path, name: str) -> bool:
+    place = read_place(data / name)
+    return place is not None and lives(place.pid)
+
+
+def live_ask(city: City, data: Path) -> Ask:
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
+        place = read_place(data / broker)
+        if place is None:
+            return None
+        query = {"topic": topic, "stage": stages.NAMES[stage], "origin": origin, "served": ",".join(served)}
+        try:
+            return step_from_json(await get_json(place.http, "/explain", query))
+        except (NoAnswer, ConfigError):  # nobody there, or a version that answers in another way
+            return None
+
+    return ask
+
+
+def planned_ask(city: City) -> Ask:
+    """As the brokers would decide with nobody connected."""
+    nodes: dict[str, Node] = {}
+
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
+        if broker not in nodes:
+            nodes[broker] = Node(city, broker, time.time_ns() // 1000, 0)
+        return explain_step(nodes[broker], topic, min(stage, stages.FINAL), origin, served)
+
+    return ask

@@ -1,0 +1,177 @@
+"""A client under the virtual clock: the product's own client core, over a simulated stream."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol, final
+
+from metromq.client import Will
+from metromq.client.core import ClientCore, ClientOptions, Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.lab.sim.network import Network, StreamEnd
+from metromq.protocol.wire import MQTT5, Properties, Publish, Subscription
+
+KEPT_S: Final = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SimDelivery:
+    topic: str
+    payload: str
+    qos: int
+    retain: bool
+
+
+class ClientObserver(Protocol):
+    """Who wants to know what a client sees, as it sees it."""
+
+    def opened(self, client: "SimClient", session_present: bool) -> None: ...
+
+    def ended(self, client: "SimClient", problem: str) -> None: ...
+
+    def delivered(self, client: "SimClient", delivery: SimDelivery) -> None: ...
+
+    def settled(self, client: "SimClient", token: int, code: int) -> None: ...
+
+
+@final
+class SimClient:
+    """Keeps what it got over all its connections, and which of its publications were acknowledged."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        version: int = MQTT5,
+        observer: ClientObserver | None = None,
+        user: str | None = None,
+    ) -> None:
+        self._user = user
+        self._observer = observer
+        self.name = name
+        self.place = ""  # the broker that it talks to, or talked to last
+        self.received: list[SimDelivery] = []
+        self.acknowledged: set[int] = set()  # tokens of publications
+        self.refused: list[str] = []  # why connections ended that the client did not end
+        self._network = network
+        self._version = version
+        self._core: ClientCore | None = None
+        self._end: StreamEnd | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._core is not None and self._core.is_open
+
+    def connect(self, broker: str, keeps: bool = False, will: Will | None = None) -> None:
+        """Begins; `is_open` tells when the broker has accepted. An open connection is ended first, cleanly."""
+        self.disconnect()
+        self.place = broker
+        core = self._core
+        if core is None or core.options.clean_start or not keeps:  # otherwise the session goes on on our side too
+            core = ClientCore(self._options(keeps, will))
+        core.options = self._options(keeps, will)
+        self._core = core
+        self._network.dial(self.name, broker, lambda end: self._connected(core, end), self._refused)
+
+    def _options(self, keeps: bool, will: Will | None) -> ClientOptions:
+        expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
+        return ClientOptions(self.name, self._version, not keeps, expiry_s, username=self._user, will=will)
+
+    def disconnect(self) -> None:
+        if self._core is not None:
+            self._do(self._core.disconnect(self._network.clock.now))
+        self._hang_up()
+
+    def vanish(self) -> None:
+        """The connection ends without DISCONNECT."""
+        self._hang_up()
+
+    def subscribe(self, topic_filter: str, qos: int) -> int:
+        wanted = Subscription(topic_filter, qos)
+        token, effects = self._open_core().subscribe([wanted], 0, Properties(), self._network.clock.now)
+        self._do(effects)
+        return token
+
+    def unsubscribe(self, topic_filter: str) -> int:
+        token, effects = self._open_core().unsubscribe([topic_filter], Properties(), self._network.clock.now)
+        self._do(effects)
+        return token
+
+    def publish(self, topic: str, payload: str, qos: int, retain: bool = False) -> int:
+        """The token that will be among `acknowledged`; 0 at QoS 0."""
+        packet = Publish(topic, payload.encode(), qos, retain)
+        token, effects = self._open_core().publish(packet, self._network.clock.now)
+        self._do(effects)
+        return token
+
+    def _open_core(self) -> ClientCore:
+        assert self._core is not None, f"{self.name} is not connected"
+        return self._core
+
+    def _connected(self, core: ClientCore, end: StreamEnd) -> None:
+        if core is not self._core or self._end is not None:
+            end.abort()
+            return
+        self._end = end
+        end.listener = _Ear(self, end)
+        self._do(core.connect(self._network.clock.now))
+
+    def heard(self, end: StreamEnd, data: bytes) -> None:
+        if end is self._end and self._core is not None:
+            self._do(self._core.receive(data, self._network.clock.now))
+
+    def lost(self, end: StreamEnd, problem: str) -> None:
+        if end is self._end:
+            self._refused(problem)
+
+    def _hang_up(self) -> None:
+        end, self._end = self._end, None
+        if self._core is not None:
+            self._core.lost(None)
+        if end is not None:
+            end.abort()
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                if self._end is not None:
+                    self._end.write(effect.data)
+            elif isinstance(effect, Deliver):
+                message = effect.message
+                payload = bytes(message.payload).decode()
+                self._deliver(SimDelivery(message.topic, payload, message.qos, message.retain))
+                assert self._core is not None
+                self._do(self._core.taken(message, self._network.clock.now))
+            elif isinstance(effect, Settled):
+                self.acknowledged.add(effect.token)
+                if self._observer is not None:
+                    self._observer.settled(self, effect.token, max(effect.reason_codes))
+            elif isinstance(effect, Opened):
+                if self._observer is not None:
+                    self._observer.opened(self, effect.connack.session_present)
+            elif isinstance(effect, Closed):
+                if effect.error is not None:
+                    self._refused(str(effect.error))
+            else:
+                assert isinstance(effect, Failed)
+
+    def _deliver(self, delivery: SimDelivery) -> None:
+        self.received.append(delivery)
+        if self._observer is not None:
+            self._observer.delivered(self, delivery)
+
+    def _refused(self, problem: str) -> None:
+        self.refused.append(problem)
+        self._hang_up()
+        if self._observer is not None:
+            self._observer.ended(self, problem)
+
+
+@final
+class _Ear:
+    def __init__(self, client: SimClient, end: StreamEnd) -> None:
+        self._client = client
+        self._end = end
+
+    def received(self, data: bytes) -> None:
+        self._client.heard(self._end, data)
+
+    def closed(self, problem: str) -> None:
+        self._client.lost(self._end, problem)

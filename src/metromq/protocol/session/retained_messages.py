@@ -1,0 +1,117 @@
+"""Retained messages: what is stored, and who gets it when."""
+
+from typing import final
+
+from metromq.protocol.session import records
+from metromq.protocol.session.clock import Clock
+from metromq.protocol.session.commits import Commits
+from metromq.protocol.session.delivery import Delivery, SentWhenStored
+from metromq.protocol.session.federation import CityPlace
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.records import Target
+from metromq.protocol.session.routes import RouteTable
+from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.topics.retained import RetainedTree
+
+
+@final
+class Retained:
+    """The newest message with RETAIN of each topic."""
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        clock: Clock,
+        commits: Commits,
+        delivery: Delivery,
+        routes: RouteTable,
+        city: CityPlace,
+    ) -> None:
+        self.messages: RetainedTree[Message] = RetainedTree()
+        self._settings = settings
+        self._clock = clock
+        self._commits = commits
+        self._delivery = delivery
+        self._routes = routes
+        self._city = city
+
+    def has_room(self, topic: str) -> bool:
+        """Whether there is room for one more retained message, or the topic has one already."""
+        return len(self.messages) < self._settings.max_retained_messages or self.messages.get(topic) is not None
+
+    def store(self, message: Message) -> None:
+        """The newest message with RETAIN stays; an empty payload removes it [MQTT-3.3.1-5..7]."""
+        if self._city.joined and not self._city.federation.retains(message):
+            return
+        if not message.payload or self.has_room(message.topic) or message.topic.startswith("$SYS/"):
+            self._set(message)
+
+    def keep(self, message: Message) -> bool:
+        """Stores a message that came from a peer later than it was published; False: a newer one is known."""
+        if not self._city.federation.retains(message):
+            return False
+        self._set(message)
+        if self._commits.log is not None:
+            message.offset = self._commits.store(records.encode_message(message, []), None, False)
+        return True
+
+    def _set(self, message: Message) -> None:
+        if message.payload:
+            self.messages.set(message.topic, message)
+        else:
+            self.messages.remove(message.topic)
+
+    def subscribed(self, session: Session, full_filter: str, new: bool) -> None:
+        """Sends the messages a subscription asks for [MQTT-3.3.1-9..11]; shared ones get none."""
+        grant = session.grants.get(full_filter)
+        if grant is None or grant.share or grant.retain_handling == 2 or (grant.retain_handling == 1 and not new):
+            return
+        city = self._city
+        if not city.joined or not city.federation.retained_waits(session, full_filter, new):
+            self._send_matching(grant)
+
+    def waited(self, session: Session, full_filter: str) -> None:
+        """The same for a subscription whose messages had to wait."""
+        grant = session.grants.get(full_filter)
+        if grant is not None:
+            self._send_matching(grant)
+
+    def _send_matching(self, grant: Grant) -> None:
+        session = grant.session
+        identifiers = (grant.identifier,) if grant.identifier else ()
+        for message in self.messages.match(grant.filter):
+            if message.expires_at_us and message.expires_at_us <= self._clock.wall_us:
+                self.messages.remove(message.topic)
+            elif self._routes.may_read(session, message.topic):
+                self.send(session, message, min(grant.qos, message.qos), identifiers)
+        self._delivery.pump(session)
+
+    def send(self, session: Session, message: Message, qos: int, identifiers: tuple[int, ...]) -> None:
+        """One stored message for one session, with RETAIN set [MQTT-3.3.1-8]; QoS 1 and 2 wait for `pump`."""
+        if qos == 0:
+            output = session.output
+            if output is not None and output.room():
+                data = self._delivery.packet(output, message, 0, True, False, 0, identifiers)
+                if data is not None:
+                    output.write(data)
+        elif self._delivery.accepts(session, message):
+            flags = qos | 4
+            again = self._again(session, message, flags, identifiers)
+            self._delivery.enqueue(session, again, flags, identifiers)
+
+    def _again(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> Message:
+        """The message as this session's queue can hold it: recorded for it, or in memory alone."""
+        backlog = session.backlog
+        is_recorded = self._commits.log is not None and (backlog.durable or backlog.behind())
+        if not is_recorded and message.offset < 0:
+            return message
+        # Its own record may be older than the journal.
+        copy = Message(message.topic, message.payload, message.qos, True, message.properties, message.expires_at_us)
+        if is_recorded:
+            copy.time_us = self._clock.wall_us
+            copy.publisher = message.publisher
+            copy.kind = KIND_REPLAY
+            body = records.encode_message(copy, [Target(backlog.number, flags, identifiers)])
+            copy.offset = self._commits.store(body, SentWhenStored(self._delivery, session))
+        return copy

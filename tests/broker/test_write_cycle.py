@@ -1,0 +1,99 @@
+"""The rhythm of the broker, on a clock of the test's own."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+from metromq.broker.stream import StreamWriter
+from metromq.broker.write_cycle import WriteCycle
+from metromq.protocol.session.access import Access
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
+from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """What `Turns` needs of a loop."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.soon: list[Callable[..., object]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        self.soon.append(callback)
+
+    def turn(self) -> bool:
+        """One turn of the loop; False: it would sleep now."""
+        ready, self.soon = self.soon, []
+        for callback in ready:
+            callback()
+        return bool(self.soon)
+
+
+def cycle_and_loop(busy_poll_s: float) -> tuple[WriteCycle, Loop]:
+    loop = Loop()  # type: ignore[abstract]
+    made = WriteCycle(Hub(HubSettings(), None, "b"), loop, 1 << 20, busy_poll_s)
+    made.now()
+    return made, loop
+
+
+def test_without_busy_polling_it_sleeps_after_a_turn() -> None:
+    made, loop = cycle_and_loop(0.0)
+    made.worked()
+    made.worked()
+    assert len(loop.soon) == 1
+    assert not loop.turn()
+
+
+def test_busy_polling_ends_when_nothing_comes() -> None:
+    made, loop = cycle_and_loop(0.003)
+    made.worked()
+    for _ in range(5):
+        assert loop.turn()
+    loop.now += 0.002
+    made.now()  # a message
+    made.worked()
+    assert loop.turn()
+    assert len(loop.soon) == 1  # one poll, however many messages
+    loop.now += 0.002
+    assert loop.turn()
+    loop.now += 0.002
+    assert not loop.turn()
+    made.now()
+    made.worked()
+    assert loop.turn()
+
+
+class Transport:
+    """What `StreamWriter` needs of a transport."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def get_extra_info(self, name: str) -> object:
+        return self._end if name == "socket" else None
+
+
+def test_a_lone_message_counts_as_a_sign_of_life() -> None:
+    made, loop = cycle_and_loop(0.0)
+    near, far = socket.socketpair()
+    with near, far:
+        writer = StreamWriter(made, Access(), True, False)
+        writer.connection_made(cast(asyncio.Transport, Transport(near)))
+        message = encode(Publish("t", b"x"), MQTT311)
+        for data in (
+            encode(Connect("c", MQTT311, keepalive_s=10), MQTT311),
+            encode(Subscribe(1, [Subscription("t")]), MQTT311),
+            message,  # the route is known from now on
+            message,
+        ):
+            loop.now += 5
+            writer.data_received(data)
+            assert writer.connection.heard_at == loop.now
+            loop.turn()
+        assert far.recv(100).endswith(message + message)
