@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seconds 300`: the storm as long as you like, with what it showed at the end."""
+"""`python -m tests.chaos --seeds 20`: storms on live brokers; `--steady 300`: the older one, with steady traffic."""
 
 import sys
 import tempfile
@@ -6,13 +6,59 @@ from pathlib import Path
 
 import click
 
-from tests.chaos.storm import storm
+from metromq.lab.storm.command import breaches_of, rule_of
+from metromq.lab.storm.history import History, history_of, parse_history
+from metromq.lab.storm.shrinking import shrunk
+from tests.chaos.brokers import FAKETIME
+from tests.chaos.playing import STEPS, breaches_live, play_live
+from tests.chaos.steady import storm
 
 
 @click.command()
-@click.option("--seconds", default=300.0, show_default=True)
-@click.option("--seed", default=1, show_default=True)
-def main(seconds: float, seed: int) -> None:
+@click.option("--seeds", default=20, show_default=True, help="How many storms.")
+@click.option("--first", default=0, show_default=True, help="The first seed.")
+@click.option("--steps", default=STEPS, show_default=True)
+@click.option("--jobs", default=4, show_default=True, help="Cities at a time.")
+@click.option("--save", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
+@click.option("--shrink", default=0, metavar="PLAYS", help="Shrink what fails, with at most so many plays of it.")
+@click.option("--replay", type=click.Path(path_type=Path, exists=True), help="Play this story instead.")
+@click.option("--steady", "seconds", type=float, help="Nine brokers under steady traffic instead, for so many seconds.")
+def main(
+    seeds: int, first: int, steps: int, jobs: int, save: Path, shrink: int, replay: Path | None, seconds: float | None
+) -> None:
+    """Kills, freezes, cuts and wrong clocks on live brokers with paho's clients; the contract's judge looks on."""
+    if seconds is not None:
+        sys.exit(_steady(seconds, first))
+    if FAKETIME is None:
+        click.echo("Clocks stay right: there is no libfaketime (Debian: apt install faketime).")
+    if replay is not None:
+        found = breaches_live(parse_history(replay.read_text(encoding="utf-8"), replay.name))
+        click.echo("\n".join(found) or "The contract was kept.")
+        sys.exit(1 if found else 0)
+    failed = 0
+    for number, (seed, breaches) in enumerate(play_live(range(first, first + seeds), jobs, steps), 1):
+        click.echo(f"{number} of {seeds}: seed {seed}: {len(breaches)} breaches {breaches[0] if breaches else ''}")
+        if breaches:
+            failed += 1
+            _tell(history_of(seed, steps=steps), breaches, save, shrink)
+    click.echo(f"{seeds - failed} kept the contract, {failed} did not")
+    sys.exit(1 if failed else 0)
+
+
+def _tell(history: History, breaches: list[str], save: Path, shrink: int) -> None:
+    """Writes the story down; when the simulator fails by the same rule, it is the faster place to look."""
+    rule = rule_of(breaches[0])
+    if shrink:
+        history = shrunk(history, lambda one: rule in map(rule_of, breaches_live(one)), shrink)
+    save.mkdir(parents=True, exist_ok=True)
+    file = save / f"seed-{history.seed}.txt"
+    file.write_text("\n".join((*(f"# {breach}" for breach in breaches), str(history), "")), encoding="utf-8")
+    click.echo(f"  python -m tests.chaos --replay {file}")
+    if rule in map(rule_of, breaches_of(history)):
+        click.echo(f"  The simulator breaks it too: python -m metromq.lab.storm --replay {file}")
+
+
+def _steady(seconds: float, seed: int) -> int:
     with tempfile.TemporaryDirectory() as data:
         verdict = storm(Path(data), seconds, seed, click.echo)
     click.echo(f"faults: {dict(verdict.faults)}")
@@ -25,7 +71,7 @@ def main(seconds: float, seed: int) -> None:
     click.echo(f"messages between brokers per delivery: {verdict.between / max(deliveries, 1):.2f}")
     for problem in verdict.problems[:20]:
         click.echo(f"PROBLEM {problem}")
-    sys.exit(1 if verdict.problems else 0)
+    return 1 if verdict.problems else 0
 
 
 if __name__ == "__main__":

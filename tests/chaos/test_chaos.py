@@ -1,16 +1,63 @@
-"""One minute of chaos; `make chaos` runs five."""
+"""Live storms: the seeds below, and steady traffic; `make chaos` plays more of both."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.storm import storm
+from metromq.lab.storm.contract import judge
+from metromq.lab.storm.history import history_of, parse_history
+from tests.chaos.brokers import FAKETIME
+from tests.chaos.live import LiveStorm
+from tests.chaos.playing import STEPS, play_live
+from tests.chaos.steady import storm
+from tests.lab.storm.test_storm import kinds_of
+
+SEEDS = (6, 7, 8, 27, 36)  # together they have everything that a storm can have live
+JOBS = len(SEEDS)  # cities at a time: they wait more than they work
+MADE = {
+    *("kill", "tear", "revise", "pause", "cut", "hold", "slow", "split", "slip keeps", "slip clean", "vanish", "clear"),
+    *("clock fast", "clock slow", "MQTT 4", "MQTT 5", "at another broker", "will after 0 s", "will after 2 s"),
+    *("retain at QoS 2", "shared at QoS 2", "wildcard at QoS 2", "plain at QoS 2"),
+}
+
+
+def test_the_seeds_have_every_kind_of_fault() -> None:
+    assert {kind for seed in SEEDS for kind in kinds_of(history_of(seed, steps=STEPS))} >= MADE
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime for wrong clocks: apt install faketime")
+def test_live_storms_keep_the_contract() -> None:
+    assert {seed: found for seed, found in play_live(SEEDS, JOBS) if found} == {}
+
+
+FORGETFUL = """
+storm 0 geographic clocks 0 0 0
+0.0 connect c1 #0 keeps
+0.0 connect c2 #1 keeps
+0.5 subscribe c1 plain/# 2
+3.0 disconnect c1
+3.2 publish c2 plain/d m1 2 live
+5.0 kill #0
+5.5 start #0
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_stores_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = parse_history(FORGETFUL)
+    kept, lost = tmp_path / "kept", tmp_path / "lost"
+    kept.mkdir()
+    lost.mkdir()
+    assert judge(LiveStorm(history, kept).play()) == []
+    monkeypatch.setenv("METROMQ_DURABILITY", "memory")
+    assert [breach.split(":")[0] for breach in judge(LiveStorm(history, lost).play())] == ["lost"]
 
 
 @pytest.mark.timeout(900)
 def test_every_acknowledged_message_arrives(tmp_path: Path) -> None:
-    verdict = storm(tmp_path, float(os.environ.get("METROMQ_CHAOS", "60")), seed=7)
+    verdict = storm(tmp_path, float(os.environ.get("METROMQ_CHAOS", "15")), seed=7)
     assert not verdict.problems, "\n".join(verdict.problems[:10])
     assert verdict.acknowledged[1] > 0
     assert verdict.acknowledged[2] > 0

@@ -35,13 +35,29 @@ class Disk:
         self.sync()
         self.state, self.state_covers = state, self.written
 
-    def crash(self, power: bool = False) -> None:
-        """The process is killed, or (`power`) the whole machine loses what was not synced."""
-        self.written = max(self.synced, self.state_covers) if power else self.written
+    def crash(self, power: bool = False, torn: bool = False) -> None:
+        """The process is killed, or (`power`) the whole machine loses what was not synced.
+
+        `torn`: the disk has got half of its bytes; a record that is not whole is cut off, as recovery does.
+        """
+        safe = max(self.synced, self.state_covers)
+        if torn:
+            self.written = safe + self._whole(safe)
+        elif power:
+            self.written = safe
         del self.records[self.written :]
         while self.places and self.places[-1] >= self.written:
             self.places.pop()
         self.synced = min(self.synced, self.written)
+
+    def _whole(self, first: int) -> int:
+        """How many records from the first one are whole when half of the bytes are there."""
+        sizes = [len(body) for _, _, body in self.records[first:]]
+        left, whole = sum(sizes) // 2, 0
+        while whole < len(sizes) and sizes[whole] <= left:
+            left -= sizes[whole]
+            whole += 1
+        return whole
 
     def after_state(self) -> Iterator[Record]:
         return iter(self.records[self.state_covers :])

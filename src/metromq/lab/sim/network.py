@@ -88,7 +88,7 @@ class StreamEnd:
 
     def _later(self, action: Callable[[], None]) -> None:
         clock = self._network.clock
-        self._arrives_at = max(self._arrives_at, clock.now + self._network.latency(self.own, self.far))
+        self._arrives_at = max(self._arrives_at, clock.now + self._network.delay_s(self.own, self.far))
         clock.after(self._arrives_at - clock.now, action)
 
 
@@ -100,7 +100,12 @@ class Network:
         self.acceptors: dict[str, Acceptor] = {}
         self.streams: dict[StreamEnd, None] = {}
         self.holds: set[tuple[str, str]] = set()
+        self.slowed: dict[tuple[str, str], float] = {}  # sender and receiver: seconds more
         self._cuts: set[frozenset[str]] = set()
+
+    def delay_s(self, sender: str, receiver: str) -> float:
+        more_s = self.slowed.get((sender, receiver), 0.0) if self.slowed else 0.0
+        return self.latency(sender, receiver) + more_s
 
     def dial(self, own: str, far: str, connected: Callable[[StreamEnd], None], failed: Callable[[str], None]) -> None:
         """Calls one of the two after a round trip; `connected` gets the near end, and must set its listener."""
@@ -120,7 +125,7 @@ class Network:
             connected(near_end)
 
         if (own, far) not in self.holds and (far, own) not in self.holds:
-            self.clock.after(2 * self.latency(own, far), connect)
+            self.clock.after(self.delay_s(own, far) + self.delay_s(far, own), connect)
 
     def drop(self, name: str) -> None:
         """An end of streams is gone: its process died."""
@@ -138,6 +143,10 @@ class Network:
         """Nothing that one sends arrives at the other, and nobody is told."""
         self.holds.add((sender, receiver))
 
+    def slow(self, sender: str, receiver: str, by_s: float) -> None:
+        """What one sends arrives at the other so much later."""
+        self.slowed[sender, receiver] = by_s
+
     def split(self, side: Iterable[str], everyone: Iterable[str]) -> None:
         inside = set(side)
         for one in sorted(inside):
@@ -147,6 +156,7 @@ class Network:
     def heal(self) -> None:
         self._cuts.clear()
         self.holds.clear()
+        self.slowed.clear()
         for end in list(self.streams):
             end.release()
 

@@ -83,12 +83,12 @@ class SimBroker:
         self._tick(disk.lives, host.rest_s, host.tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
 
-    def kill(self, power: bool = False) -> None:
-        """As kill -9, or as a power cut: connections break, what is not on disk is gone."""
+    def kill(self, power: bool = False, torn: bool = False) -> None:
+        """As kill -9, or a power cut, maybe in the middle of a record: what is not on disk is gone."""
         self.hub = self.host = self._held = None
         self._network.acceptors.pop(self.name, None)
         self._network.drop(self.name)
-        self.disk.crash(power)
+        self.disk.crash(power, torn)
 
     def pause(self) -> None:
         """As SIGSTOP: connections stay, nothing is answered."""

@@ -83,6 +83,11 @@ class SimClient:
         """The connection ends without DISCONNECT."""
         self._hang_up()
 
+    def slip(self) -> None:
+        """The client goes on elsewhere; its connection stays half-open, and what comes over it is lost."""
+        self._end = None
+        self._hang_up()
+
     def subscribe(self, topic_filter: str, qos: int) -> int:
         wanted = Subscription(topic_filter, qos)
         token, effects = self._open_core().subscribe([wanted], 0, Properties(), self._network.clock.now)

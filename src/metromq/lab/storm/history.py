@@ -1,8 +1,12 @@
 """Histories by seed: what clients do and what breaks, as plain steps that can be printed, shrunk and played again."""
 
+import hashlib
 import random
 from dataclasses import dataclass
 from typing import Final
+
+from metromq.errors import UsageError
+from metromq.protocol.wire import MQTT5, MQTT311
 
 ROUTINGS: Final = ("geographic", "flood-subscriptions", "flood-publications", "central")
 TOPICS: Final = ("0/0/0/0/a", "1/2/0/0/b", "3/3/1/1/c", "plain/d")
@@ -10,6 +14,32 @@ FILTERS: Final = ("#", "0/#", "1/2/+/0/b", "3/3/1/1/c", "plain/#", "+/d", "0/0/0
 GROUPS: Final = ("$share/g/1/#", "$share/g/plain/d", "$share/h/#")
 WILL_TOPIC: Final = "will"
 WATCHED: Final = "will/#"
+
+# The verbs, and how many words may follow them.
+WORDS: Final = {
+    "connect": (3, 6),  # client, broker, keeps or clean, and maybe a will: topic, payload, delay
+    "slip": (3, 6),  # as connect, from another network: the connection of before stays half-open
+    "disconnect": (1,),
+    "vanish": (1,),
+    "subscribe": (3,),
+    "unsubscribe": (2,),
+    "publish": (5,),
+    "clear": (2,),
+    "kill": (1,),
+    "power": (1,),  # what was not synced is lost
+    "tear": (1,),  # the same, in the middle of a record
+    "start": (1,),
+    "revise": (2,),  # killed, and started at once with another version of the city file
+    "pause": (1,),
+    "resume": (1,),
+    "cut": (2,),
+    "hold": (2,),  # nothing that the first sends reaches the second, and nobody is told
+    "slow": (3,),  # what the first sends reaches the second so many seconds later
+    "split": (1,),
+    "heal": (0,),
+    "snapshot": (1,),
+}
+FILES: Final = ("slower", "faster", "first")  # versions of the city file, see `stage.revised`
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +51,7 @@ class Step:
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.at:8.3f}  {self.verb} {' '.join(self.words)}"
+        return f"{self.at:8.3f}  {' '.join((self.verb, *self.words))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +65,36 @@ class History:
     steps: tuple[Step, ...]
 
     def __str__(self) -> str:
-        clocks = ", ".join(f"{skew:g}" for skew in self.skews_s)
-        head = f"# seed {self.seed}: {self.routing}, {self.brokers} brokers, clocks ahead by {clocks} s"
+        """The text that `parse_history` reads."""
+        clocks = " ".join(f"{skew:g}" for skew in self.skews_s)
+        head = f"storm {self.seed} {self.routing} clocks {clocks}"
         return "\n".join((head, *map(str, self.steps)))
+
+    def version_of(self, client: str) -> int:
+        """The MQTT version that a client speaks in this storm."""
+        is_older = hashlib.blake2b(f"{self.seed}{client}".encode()).digest()[0] % 3 == 0
+        return MQTT311 if is_older else MQTT5
+
+
+def parse_history(text: str, name: str = "history") -> History:
+    """Reads what a history prints; lines that begin with `# ` are comments."""
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, words) for number, words in lines if words and words[0] != "#"]
+    head = lines[0][1] if lines else []
+    if len(head) < 5 or head[0] != "storm" or head[3] != "clocks" or head[2] not in ROUTINGS:
+        raise UsageError(f"{name}: a storm starts with a line such as: storm 7 geographic clocks 0 0 600")
+    try:
+        skews = tuple(float(word) for word in head[4:])
+        steps = tuple(_parse_step(words) for _, words in lines[1:])
+        return History(int(head[1]), head[2], len(skews), skews, steps)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _parse_step(words: list[str]) -> Step:
+    if len(words) < 2 or words[1] not in WORDS or len(words) - 2 not in WORDS[words[1]]:
+        raise ValueError(f"{' '.join(words)!r} is not a step of a storm, such as: 3.25 publish c1 plain/d m7 2 live")
+    return Step(float(words[0]), words[1], tuple(words[2:]))
 
 
 # What may happen, and how often. A seed draws some of the faults, so that most storms have few kinds of them.
@@ -85,7 +142,8 @@ class Generator:
         skews = [0.0] * self._brokers
         if "skew" in self._faults:
             skews = [self._dice.choice((0.0, 0.0, 600.0, -600.0, 5.0)) for _ in range(self._brokers)]
-        return History(self._seed, self._routing, self._brokers, tuple(skews), tuple(self._steps))
+        steps = More(self._seed, self._names, self._clients, self._members, self._clean).added(self._steps)
+        return History(self._seed, self._routing, self._brokers, tuple(skews), tuple(steps))
 
     def _begin(self) -> None:
         """Everybody connects, and who subscribes subscribes; one watches the wills."""
@@ -161,6 +219,48 @@ class Generator:
             self._add("split", broker)
         elif fault in ("heal", "snapshot"):
             self._add(fault, *([broker] if fault == "snapshot" else []))
+
+
+class More:
+    """What half of the storms have besides, drawn from dice of its own so that the other half stays what it was."""
+
+    def __init__(self, seed: int, names: list[str], clients: list[str], members: set[str], clean: set[str]) -> None:
+        self._dice = random.Random(f"{seed} and more")
+        self._names = names
+        self._clients = clients
+        self._members = members
+        self._clean = clean
+        self._number = 0
+
+    def added(self, steps: list[Step]) -> list[Step]:
+        if self._dice.random() < 0.5:
+            return steps
+        kinds = [kind for kind in ("slip", "reuse", "tear", "revise", "slow") if self._dice.random() < 0.5]
+        first, last = 2 * len(self._clients), len(steps)  # after everybody is there
+        more = [
+            step
+            for _ in range(self._dice.randint(2, 8) if kinds else 0)
+            for step in self._some(self._dice.choice(kinds), steps[self._dice.randrange(min(first, last - 1), last)].at)
+        ]
+        return sorted([*steps, *more], key=lambda step: step.at)
+
+    def _some(self, kind: str, at: float) -> list[Step]:
+        broker, other = self._dice.sample(self._names, 2)
+        client = self._dice.choice(self._clients)
+        if kind == "tear":
+            lasts_s = self._dice.choice((0.1, 1.0, 3.0))
+            return [Step(at, "tear", (broker,)), Step(round(at + lasts_s, 3), "start", (broker,))]
+        if kind == "revise":
+            return [Step(at, "revise", (broker, self._dice.choice(FILES)))]
+        if kind == "slow":
+            return [Step(at, "slow", (broker, other, self._dice.choice(("0.05", "0.3", "1"))))]
+        # What waits for a member of a group ends with its session [MQTT-4.8.2-5], so members do not begin anew.
+        is_new = kind == "reuse" and client not in self._members
+        words = [client, broker, "clean" if is_new or client in self._clean else "keeps"]
+        if self._dice.random() < 0.3:
+            self._number += 1
+            words += [f"{WILL_TOPIC}/{client}", f"x{self._number}", self._dice.choice(("0", "2", "30"))]
+        return [Step(at, "slip", tuple(words))]
 
 
 def history_of(seed: int, brokers: int = 3, clients: int = 8, steps: int = 200) -> History:

@@ -1,8 +1,17 @@
 """What clients did and saw, with the time of each: all that the judge of the contract may know."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 FOREVER = float("inf")
+
+
+class Wish(NamedTuple):
+    """A will."""
+
+    topic: str
+    payload: str
+    delay_s: float
 
 
 @dataclass(slots=True)
@@ -12,7 +21,7 @@ class SeenConnection:
     client: str
     broker: str
     keeps: bool
-    will: tuple[str, str, float] | None  # topic, payload, delay
+    will: Wish | None
     asked: float
     opened: float = FOREVER
     ended: float = FOREVER
@@ -42,6 +51,7 @@ class Published:
     retain: bool
     sent: float
     acked: float = FOREVER
+    again: bool = False  # it was under way when its publisher began anew, and may have been sent a second time
 
 
 @dataclass(slots=True)

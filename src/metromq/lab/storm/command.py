@@ -1,0 +1,144 @@
+"""Plays storms by seed on simulated brokers; a seed that breaks the contract is printed and shrunk to a short story."""
+
+import argparse
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from metromq.errors import UsageError
+from metromq.lab.storm.contract import judge
+from metromq.lab.storm.history import History, history_of, parse_history
+from metromq.lab.storm.shrinking import shrunk
+from metromq.lab.storm.simulated import SimulatedStorm
+
+PROGRESS_S = 1.0
+INTERRUPTED = 130
+
+
+def breaches_of(history: History) -> list[str]:
+    return judge(SimulatedStorm(history).play())
+
+
+def rule_of(breach: str) -> str:
+    return breach.split(":")[0]
+
+
+def story_of(history: History, rule: str) -> str:
+    """The history, shrunk as long as the same rule fails, and what fails, as text that --replay reads."""
+    small = shrunk(history, lambda one: rule in map(rule_of, breaches_of(one)))
+    found = [breach for breach in breaches_of(small) if rule_of(breach) == rule]
+    return "\n".join((*(f"# {breach}" for breach in found[:3]), str(small), ""))
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far it is."""
+
+    total: int
+    played: int = 0
+    failed: dict[int, list[str]] = field(default_factory=dict)
+    start: float = field(default_factory=time.perf_counter)
+    _shown: float = 0.0
+
+    def add(self, seed: int, breaches: list[str]) -> None:
+        self.played += 1
+        if breaches:
+            self.failed[seed] = breaches
+            self._say(f"seed {seed}: {len(breaches)} breaches; {breaches[0]}")
+        self._show()
+
+    def _say(self, text: str) -> None:
+        print(f"\r\033[K{text}" if sys.stderr.isatty() else text, flush=True)
+
+    def _show(self) -> None:
+        now = time.perf_counter()
+        if sys.stderr.isatty() and now - self._shown > PROGRESS_S:
+            self._shown = now
+            rate = self.played / (now - self.start)
+            left_s = (self.total - self.played) / rate
+            line = f"{self.played} of {self.total} storms, {len(self.failed)} failed, {rate:.0f}/s, {left_s:.0f} s left"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        rate = self.played / (time.perf_counter() - self.start)
+        rules = Counter(rule for found in self.failed.values() for rule in set(map(rule_of, found)))
+        told = ", ".join(f"{rule}: {count}" for rule, count in sorted(rules.items()))
+        self._say(
+            f"{self.played - len(self.failed)} passed, {len(self.failed)} failed; {rate:.1f} storms/s"
+            + (f"; {told}" if told else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One seed's storm, as work for another process."""
+
+    brokers: int
+    steps: int
+
+    def __call__(self, seed: int) -> tuple[int, list[str]]:
+        return seed, breaches_of(history_of(seed, self.brokers, steps=self.steps))
+
+
+def played(play: Play, seeds: range, jobs: int) -> Iterator[tuple[int, list[str]]]:
+    if jobs == 1:
+        yield from map(play, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        yield from pool.imap_unordered(play, seeds, chunksize=4)
+
+
+def storm(options: argparse.Namespace) -> int:
+    seeds = range(options.first, options.first + options.seeds)
+    tally = Tally(len(seeds))
+    try:
+        for seed, breaches in played(Play(options.brokers, options.steps), seeds, min(options.jobs, len(seeds))):
+            tally.add(seed, breaches)
+        tally.close()
+        for seed in sorted(tally.failed)[: options.shrink]:
+            tell_story(options, history_of(seed, options.brokers, steps=options.steps), tally.failed[seed])
+    except KeyboardInterrupt:
+        tally.close()
+        return INTERRUPTED
+    return 1 if tally.failed else 0
+
+
+def tell_story(options: argparse.Namespace, history: History, breaches: list[str]) -> None:
+    print(f"\nShrinking seed {history.seed} ...", flush=True)
+    story = story_of(history, rule_of(breaches[0]))
+    print(story, end="")
+    if options.save is not None:
+        options.save.mkdir(parents=True, exist_ok=True)
+        file = options.save / f"seed-{history.seed}.txt"
+        file.write_text(story, encoding="utf-8")
+        print(f"# python -m metromq.lab.storm --replay {file}", flush=True)
+
+
+def replay(file: Path) -> int:
+    breaches = breaches_of(parse_history(file.read_text(encoding="utf-8"), file.name))
+    print("\n".join(breaches) or "The contract was kept.")
+    return 1 if breaches else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m metromq.lab.storm", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many storms to play")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="storms at a time (default: one a core)")
+    parser.add_argument("--shrink", type=int, default=3, help="so many of the failing seeds are shrunk to stories")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="also write the stories there, for --replay")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="play the story in this file instead")
+    options = parser.parse_args()
+    try:
+        return replay(options.replay) if options.replay is not None else storm(options)
+    except (UsageError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2

@@ -1,0 +1,248 @@
+"""Where a history is played: the verbs, and the record of what clients did and saw; live or simulated, others act."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
+
+from metromq.errors import MetroError
+from metromq.federation import City
+from metromq.lab.storm.history import History, Step
+from metromq.lab.storm.seen import Delivered, Published, Seen, SeenConnection, Subscribed, Wish
+
+BREAKS: Final = frozenset(("kill", "power", "tear", "revise", "pause", "cut", "hold", "slow", "split"))
+MENDS: Final = frozenset(("heal", "start", "resume", "revise"))
+GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
+VANISH: Final = "vanish"  # without,
+SLIP: Final = "slip"  # or without telling even the network
+
+
+def revised(city: City, version: str) -> City:
+    """The city file's versions: those that brokers of one city may have at the same time."""
+    now = city.membership
+    if version == "slower":
+        changed = dataclasses.replace(now, hello_interval_ms=2 * now.hello_interval_ms, takeover="least-loaded")
+    elif version == "faster":
+        changed = dataclasses.replace(now, hello_interval_ms=now.hello_interval_ms // 2, missed_hellos=5, far_factor=2)
+    else:
+        changed = now
+    return dataclasses.replace(city, membership=changed)
+
+
+class Stage(ABC):
+    """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
+
+    links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
+
+    def __init__(self, history: History, names: tuple[str, ...]) -> None:
+        self.history = history
+        self.seen = Seen(routing=history.routing)
+        self.names = names
+        self._connections: dict[str, SeenConnection] = {}  # the last of each client
+        self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
+        self._mended_at = -self.links_s
+        self._verbs: Mapping[str, Callable[..., None]] = {
+            "connect": lambda *words: self._connect(GOODBYE, *words),
+            "slip": lambda *words: self._connect(SLIP, *words),
+            "disconnect": lambda name: self._leave(name, GOODBYE),
+            "vanish": lambda name: self._leave(name, VANISH),
+            "subscribe": self._subscribe,
+            "unsubscribe": self._unsubscribe,
+            "publish": self._publish,
+            "clear": lambda name, topic: self._publish(name, topic, "", "1", "retain"),
+            "kill": lambda broker: self.kill(self._name(broker)),
+            "power": lambda broker: self.power(self._name(broker)),
+            "tear": lambda broker: self.tear(self._name(broker)),
+            "start": lambda broker: self.start(self._name(broker)),
+            "revise": self._revise,
+            "pause": lambda broker: self.pause(self._name(broker)),
+            "resume": lambda broker: self.resume(self._name(broker)),
+            "cut": lambda one, other: self.cut(self._name(one), self._name(other)),
+            "hold": lambda sender, receiver: self.hold(self._name(sender), self._name(receiver)),
+            "slow": lambda sender, receiver, by_s: self.slow(self._name(sender), self._name(receiver), float(by_s)),
+            "split": self._split,
+            "heal": lambda: self.heal(),
+            "snapshot": lambda broker: self.snapshot(self._name(broker)),
+        }
+
+    def do(self, step: Step) -> None:
+        if step.verb in BREAKS:
+            self.seen.faults.append((self.now, str(step)))
+        if step.verb in MENDS:
+            self._mended_at = self.now
+            self.seen.mends.append((self.now, str(step)))
+        self._verbs[step.verb](*step.words)
+
+    def _name(self, word: str) -> str:
+        return self.names[int(word[1:])] if word.startswith("#") else word
+
+    def mend(self) -> None:
+        """Everything works again."""
+        self.heal()
+        for name in self.names:
+            self.resume(name)
+            self.start(name)
+
+    def _revise(self, word: str, version: str) -> None:
+        broker = self._name(word)
+        self.resume(broker)
+        self.kill(broker)
+        self.start(broker, version)
+
+    def _split(self, word: str) -> None:
+        for other in self.names:
+            if other != self._name(word):
+                self.cut(self._name(word), other)
+
+    # What clients do.
+
+    def _connect(
+        self, how: str, name: str, place: str, keeps: str, topic: str = "", payload: str = "", delay_s: str = "0"
+    ) -> None:
+        broker, will = self._name(place), self.wish(Wish(topic, payload, float(delay_s))) if topic else None
+        self._leave(name, how)
+        if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
+            self._waiting = {key: one for key, one in self._waiting.items() if key[0] != name}
+        before = self._connections.get(name)
+        connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
+        connection.apart = before is not None and self._is_apart(before, broker)
+        self.seen.connections.append(connection)
+        self.dial(name, broker, connection.keeps, will)
+
+    def _is_apart(self, before: SeenConnection, broker: str) -> bool:
+        if before.broker == broker:
+            return before.apart  # it may have gone on with what was there
+        is_mended = self.now - self._mended_at < self.links_s
+        return is_mended or not self.is_awake(before.broker) or self.is_cut(before.broker, broker)
+
+    def _leave(self, name: str, how: str) -> None:
+        last = self._connections.get(name)
+        was_open = self.is_open(name)
+        if last is not None and last.ended > self.now:
+            last.ended = self.now
+            last.goodbye = how == GOODBYE and was_open
+        self.hang_up(name, how)
+
+    def _subscribe(self, name: str, topic_filter: str, qos: str) -> None:
+        if self.is_open(name):
+            self._end_subscription(name, topic_filter)  # the new one takes its place
+            asked = Subscribed(name, topic_filter, int(qos), self.now)
+            self.seen.subscriptions.append(asked)
+            self._waiting[name, self.ask(name, topic_filter, asked.qos)] = asked
+
+    def _unsubscribe(self, name: str, topic_filter: str) -> None:
+        if self.is_open(name):
+            self._end_subscription(name, topic_filter)
+            self.end(name, topic_filter)
+
+    def _end_subscription(self, client: str, topic_filter: str) -> None:
+        for asked in self.seen.subscriptions:
+            if asked.client == client and asked.topic_filter == topic_filter:
+                asked.ended = min(asked.ended, self.now)
+
+    def _publish(self, name: str, topic: str, payload: str, qos: str, retain: str) -> None:
+        if not self.is_open(name):
+            return
+        place = self._connections[name].broker
+        number = len(self.seen.published)
+        sent = Published(number, name, place, topic, payload, int(qos), retain == "retain", self.now)
+        self.seen.published.append(sent)
+        try:
+            token = self.send(name, topic, payload, sent.qos, sent.retain)
+        except MetroError:
+            return
+        if token:
+            self._waiting[name, token] = sent
+
+    # What clients see.
+
+    def saw_open(self, name: str, session_present: bool, at: float) -> None:
+        last = self._connections[name]
+        last.opened, last.present = at, session_present
+        if last.apart or not session_present:
+            for sent in self._waiting.values():
+                if sent.client == name and isinstance(sent, Published):
+                    sent.again = True
+
+    def saw_end(self, name: str, at: float) -> None:
+        last = self._connections[name]
+        last.ended = min(last.ended, at)
+
+    def saw_message(self, delivered: Delivered) -> None:
+        self.seen.delivered.append(delivered)
+
+    def saw_answer(self, name: str, token: int, code: int, at: float) -> None:
+        waiting = self._waiting.pop((name, token), None)
+        if waiting is not None and code < 0x80:
+            waiting.acked = at
+
+    # What a stage can do.
+
+    @property
+    @abstractmethod
+    def now(self) -> float: ...
+
+    def wish(self, will: Wish) -> Wish:
+        """The will as this stage leaves it."""
+        return will
+
+    @abstractmethod
+    def dial(self, name: str, broker: str, keeps: bool, will: Wish | None) -> None: ...
+
+    @abstractmethod
+    def hang_up(self, name: str, how: str) -> None: ...
+
+    @abstractmethod
+    def is_open(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def ask(self, name: str, topic_filter: str, qos: int) -> int:
+        """Subscribes; the token of the answer."""
+
+    @abstractmethod
+    def end(self, name: str, topic_filter: str) -> None:
+        """Unsubscribes."""
+
+    @abstractmethod
+    def send(self, name: str, topic: str, payload: str, qos: int, retain: bool) -> int:
+        """Publishes; the token of the acknowledgement, 0 at QoS 0."""
+
+    @abstractmethod
+    def kill(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def power(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def tear(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def start(self, broker: str, version: str = "") -> None:
+        """Unless it runs; with the version of the city file that it had, if none is named."""
+
+    @abstractmethod
+    def pause(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def resume(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def snapshot(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def cut(self, one: str, other: str) -> None: ...
+
+    @abstractmethod
+    def hold(self, sender: str, receiver: str) -> None: ...
+
+    @abstractmethod
+    def slow(self, sender: str, receiver: str, by_s: float) -> None: ...
+
+    @abstractmethod
+    def heal(self) -> None: ...
+
+    @abstractmethod
+    def is_awake(self, broker: str) -> bool: ...
+
+    @abstractmethod
+    def is_cut(self, one: str, other: str) -> bool: ...

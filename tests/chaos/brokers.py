@@ -1,0 +1,270 @@
+"""Broker processes of a live storm: `metromq serve` as a user runs it, links through relays, and a clock that waits."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from metromq.city_file import city_text
+from metromq.control.city_status import NoAnswer, get, get_json
+from metromq.control.data_directory import LOG_FILE, read_place
+from metromq.federation import BrokerStatus, City, broker_from_json, split_address
+from metromq.journal.codec import HEAD_BYTES, HEADER_BYTES
+from metromq.lab.storm.stage import revised
+from tests.chaos.relay import Relay, Way
+
+T = TypeVar("T")
+DEADLINE_S = 120.0  # far beyond what any machine needs; only a hang reaches it
+TICK_S = 0.1
+STALL_S = 0.5  # who takes longer to answer may miss hellos, as if it had been frozen
+FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+
+class StandsStill(AssertionError):
+    """A broker that should run does not answer, or has ended by itself."""
+
+
+class BrokerProcess:
+    """One broker: its process, when it has one, and its relays."""
+
+    def __init__(self, city: City, name: str, data: Path, skew_s: float, peers: dict[str, Relay]) -> None:
+        self.name = name
+        self.directory = data / name
+        self.is_paused = False
+        self.http = ""
+        self.address = ("127.0.0.1", 0)
+        self._city = city
+        self._data = data
+        self._skew_s = skew_s
+        self._peers = peers
+        self._process: subprocess.Popen[bytes] | None = None
+        self._file = self._written("first")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_awake(self) -> bool:
+        return self._process is not None and not self.is_paused
+
+    def _written(self, version: str) -> Path:
+        file = self._data / f"{self.name}-{version}.toml"
+        file.write_text(city_text(revised(self._city, version)), encoding="utf-8")
+        file.chmod(0o600)
+        return file
+
+    def launch(self, version: str = "") -> None:
+        self._file = self._written(version) if version else self._file
+        options = ["--city", str(self._file), "--name", self.name, "--data", str(self._data)]
+        for peer, relay in self._peers.items():
+            options += ["--peer", f"{peer}=127.0.0.1:{relay.port}"]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.http = ""
+        with open(self.directory / LOG_FILE, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "metromq.cli.main", "serve", "--until-eof", *options],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self._clock_environment(),
+                start_new_session=True,
+            )
+
+    def _clock_environment(self) -> dict[str, str]:
+        if not self._skew_s or FAKETIME is None:
+            return {}
+        return {
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME": f"{self._skew_s:+g}s",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+
+    def check_life(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            log = (self.directory / LOG_FILE).read_text(errors="replace").splitlines()[-15:]
+            raise StandsStill(f"{self.name} ended by itself ({self._process.returncode}):\n" + "\n".join(log))
+
+    def find_place(self) -> bool:
+        """Whether the process says where it listens."""
+        self.check_life()
+        place = read_place(self.directory)
+        if self._process is None or place is None or place.pid != self._process.pid:
+            return False
+        self.http, self.address = place.http, split_address(place.listen)
+        return True
+
+    def signal(self, number: int) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+        self.is_paused = self._process is not None
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def kill(self) -> None:
+        process, self._process, self.is_paused = self._process, None, False
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+
+    def tear(self) -> None:
+        """Killed, and the journal ends with half a record, as a power cut in the middle of a write leaves it."""
+        self.kill()
+        segments = sorted((self.directory / "journal").glob("*.seg"))
+        if segments:
+            records = segments[-1].read_bytes()[HEADER_BYTES:]
+            size = HEAD_BYTES + int.from_bytes(records[:4], "little")  # of the first one
+            with open(segments[-1], "ab") as journal:
+                journal.write(records[: size // 2])
+
+    async def status(self) -> BrokerStatus:
+        return broker_from_json(await get_json(self.http, "/status"))
+
+
+class Brokers:
+    """All of them, on an event loop of their own that carries their links and keeps the city's time.
+
+    The city's time goes on only while every broker that should run answers: on a slow machine everything that is timed
+    by it, the steps of the history and the margins of the judge, takes longer, and means the same.
+    """
+
+    def __init__(self, city: City, data: Path, skews_s: tuple[float, ...]) -> None:
+        self.city = city
+        self.data = data
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self._thread.start()
+        self._now = 0.0
+        self._since = time.monotonic()
+        self.problem = ""
+        self.stalls: list[tuple[float, float]] = []  # from when to when the machine was too slow
+        self.ways = {(one, other): Way() for one in city.names for other in city.names if one != other}
+        self.relays = {(one, other): Relay(way, self.ways[other, one]) for (one, other), way in self.ways.items()}
+        self.doors: dict[str, Relay] = {}
+        for relay in self.relays.values():
+            self.run(relay.open())
+        self.by_name = {
+            name: BrokerProcess(
+                city, name, data, skew_s, {o: relay for (n, o), relay in self.relays.items() if n == name}
+            )
+            for name, skew_s in zip(city.names, skews_s, strict=True)
+        }
+        self._clock: asyncio.Task[None] | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
+
+    def open(self) -> None:
+        for broker in self.by_name.values():
+            broker.launch()
+        for broker in self.by_name.values():
+            self.await_start(broker)
+
+        async def begin() -> None:
+            self._clock = asyncio.create_task(self._keep_time())
+
+        self.run(begin())
+
+    def close(self) -> None:
+        for broker in self.by_name.values():
+            broker.kill()
+
+        async def end() -> None:
+            for relay in (*self.relays.values(), *self.doors.values()):
+                await relay.close()
+            if self._clock is not None:
+                self._clock.cancel()
+            for way in self.ways.values():
+                way.mend()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.run(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def await_start(self, broker: BrokerProcess) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while not broker.find_place():
+            if time.monotonic() > end:
+                raise StandsStill(f"{broker.name} did not start; see {broker.directory / LOG_FILE}")
+            time.sleep(0.02)
+        for (_, other), relay in self.relays.items():
+            if other == broker.name:
+                relay.target = broker.address
+
+    def door(self, client: str) -> Relay:
+        """The relay between a client and whatever broker it talks to."""
+        if client not in self.doors:
+            door = self.doors[client] = self.run(_made(Way, Way))
+            self.run(door.open())
+        return self.doors[client]
+
+    # Time.
+
+    @property
+    def now(self) -> float:
+        return self._now + min(time.monotonic() - self._since, TICK_S)
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            is_slow = time.monotonic() - self._since > STALL_S
+            try:
+                slow = await asyncio.gather(*(self._pulse(broker) for broker in self.by_name.values()))
+            except StandsStill as error:
+                self.problem = str(error)
+                return
+            if is_slow or any(slow):
+                self.stalls.append((self._now, self._now + TICK_S))
+            self._now += TICK_S
+            self._since = time.monotonic()
+
+    async def _pulse(self, broker: BrokerProcess) -> bool:
+        """Waits for an answer, if there should be one; whether that took long."""
+        begun = time.monotonic()
+        while broker.is_awake and not broker.http:
+            await asyncio.sleep(TICK_S)  # it starts
+        is_slow = False
+        while broker.is_awake:
+            try:
+                await get(broker.http, "/healthz", timeout_s=STALL_S)
+                return is_slow
+            except NoAnswer:
+                is_slow = True
+                broker.check_life()
+            await asyncio.sleep(TICK_S)
+            if time.monotonic() - begun > DEADLINE_S:
+                raise StandsStill(f"{broker.name} does not answer")
+        return False
+
+    # Rest.
+
+    async def is_quiet(self) -> bool:
+        """Whether links are up, nothing waits for peers or clients, and everybody knows the same."""
+        try:
+            statuses = [await broker.status() for broker in self.by_name.values()]
+        except NoAnswer:
+            return False
+        links = [link for status in statuses for link in status.links]
+        is_idle = not any(link.backlog for link in links) and all(link.state == "up" for link in links)
+        return is_idle and len({status.table for status in statuses}) == 1
+
+
+async def _made(there: type[Way], back: type[Way]) -> Relay:
+    return Relay(there(), back())
