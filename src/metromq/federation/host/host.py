@@ -170,6 +170,7 @@ class Host(Federation):
         via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
         self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
+        self._retained.tell_back(link.peer)
         self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
