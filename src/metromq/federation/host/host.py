@@ -294,6 +294,7 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        self.node.peer_connected(peer, self._now_us())
         if self._transport is not None:
             self._transport.heard_directly(peer)
 
