@@ -1,6 +1,8 @@
 """What must be sent again because responsibility changed or a peer could not be heard."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, final
 
 from metromq.errors import OffsetsGone
@@ -151,7 +153,11 @@ class CatchUp:
 
     def _age_us(self, message: Message) -> int:
         """How long ago it came here, by our own clock."""
-        return max(0, self._hub.clock.wall_us - (message.arrived_us or message.time_us))
+        came_us = message.arrived_us or message.time_us
+        if message.retain and not message.arrived_us:  # its time is the fastest clock's: the next mark is later, too
+            later = self._marks[bisect_right(self._marks, message.offset, key=itemgetter(1)) :][:1]
+            came_us = min([came_us, *(wall_us for wall_us, _ in later)])
+        return max(0, self._hub.clock.wall_us - came_us)
 
     def _link_numbers(self) -> dict[str, int]:
         return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
