@@ -10,8 +10,8 @@ from metromq.federation import City
 from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "revise", "pause", "cut", "hold", "slow", "split"))
-MENDS: Final = frozenset(("heal", "start", "resume", "revise"))
+BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split"))
+MENDS: Final = frozenset(("heal", "start", "resume"))
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
@@ -83,10 +83,9 @@ class Stage(ABC):
             self.start(name)
 
     def _revise(self, word: str, version: str) -> None:
-        broker = self._name(word)
-        self.resume(broker)
-        self.kill(broker)
-        self.start(broker, version)
+        self.do(Step(self.now, "kill", (word,)))
+        self.start(self._name(word), version)
+        self.do(Step(self.now, "start", (word,)))
 
     def _split(self, word: str) -> None:
         for other in self.names:
