@@ -36,7 +36,7 @@ class Contract:
         since = FOREVER
         for connection in self._by_client[client]:
             if connection.opened > at:
-                break
+                continue  # later, or never
             if not connection.keeps:
                 since = FOREVER
             elif since == FOREVER:
