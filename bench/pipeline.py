@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
 from bench.machine import raise_file_limit
+from bench.object_store import BUCKET, object_store
 from bench.peers import Peer, find_peers, running
 from bench.scenarios import windowed
 from metromq.journal import Journal
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 FILE_ROWS = 100_000
 BROKERS = 4
+WARM_FILES = 40
+ROUNDS = 3
 DAY = date(2026, 1, 1)
 
 
@@ -135,6 +138,7 @@ def landed(count: int) -> pa.Table:
     topics = [f"{n % 4}/{n // 4 % 4}/{n // 16 % 4}/sensor{n % 5000}/temperature" for n in range(count)]
     payloads = [b'{"value": %d.%d, "unit": "C", "id": %d}' % (n % 40, n % 10, n) for n in range(count)]
     constant = {"kind": "publish", "qos": 1, "retain": False, "origin": "", "origin_offset": -1, "properties": b""}
+    constant["journal"] = ""
     columns = {
         "broker": pa.repeat(pa.scalar("b"), count),
         "offset": numbers,
@@ -142,7 +146,7 @@ def landed(count: int) -> pa.Table:
         "topic": topics,
         "payload": payloads,
         "publisher": [f"client{n % 1000}" for n in range(count)],
-        "expires_at": pa.nulls(count, LANDED_MESSAGES.field("expires_at").type),
+        **{name: pa.nulls(count, LANDED_MESSAGES.field(name).type) for name in ("expires_at", "arrived")},
         **{name: pa.repeat(pa.scalar(value), count) for name, value in constant.items()},
     }
     return pa.table({name: columns[name] for name in LANDED_MESSAGES.names}).cast(LANDED_MESSAGES)
@@ -156,29 +160,68 @@ def fill_landing(landing: Landing, template: pa.Table, first_file: int, files: i
         landing.put(LandedFile(MESSAGES, broker, start, start + FILE_ROWS - 1), table.set_column(1, "offset", offsets))
 
 
+class Loading:
+    """Files that wait in the landing area of a new lake, taken in by the streaming job."""
+
+    def __init__(self, session: "SparkSession", root: str | Path, template: pa.Table) -> None:
+        self._session = session
+        self._lake = Lake(root)
+        self._landing = Landing(self._lake.landing)
+        self._template = template
+        self._files = 0
+
+    def take(self, files: int) -> tuple[float, float, Usage]:
+        """Rows per second, and processor seconds per row."""
+        fill_landing(self._landing, self._template, self._files, files)
+        usage = Usage()
+        run(self._session, self._lake, IngestOptions(once=True, refresh_seconds=0), lambda taken: None)
+        wall, processor = usage.stop()
+        self._files += files
+        held = sum(file.rows for file in self._lake.files("messages"))
+        assert held == self._files * FILE_ROWS, f"{held} rows in the table"
+        return files * FILE_ROWS / wall, processor / (files * FILE_ROWS), usage
+
+
 def ingest(options: argparse.Namespace) -> list[Line]:
     """Files that wait in the landing area, taken in by the streaming job after a warm-up."""
-    template = landed(FILE_ROWS)
     files = max(options.rows // FILE_ROWS, BROKERS)
     with workplace(options.memory) as (session, folder):
-        lake = Lake(folder / "lake")
-        landing = Landing(lake.landing)
-        job = IngestOptions(once=True, refresh_seconds=0)
-        warm = 40
-        fill_landing(landing, template, 0, warm)
-        run(session, lake, job, lambda taken: None)
-        fill_landing(landing, template, warm, files)
-        usage = Usage()
-        run(session, lake, job, lambda taken: None)
-        wall, processor = usage.stop()
-        rows = files * FILE_ROWS
-        held = sum(file.rows for file in lake.files("messages"))
-        assert held == rows + warm * FILE_ROWS, f"{held} rows in the table"
-    per_row = processor / rows * 1e6
+        loading = Loading(session, folder / "lake", landed(FILE_ROWS))
+        loading.take(WARM_FILES)
+        rate, processor, usage = loading.take(files)
+    rows, per_row = files * FILE_ROWS, processor * 1e6
     return [
-        Line("ingest into messages", rows / wall, "rows/s", ">= 150,000", rows / wall >= 150_000, f"{rows:,} rows"),
+        Line("ingest into messages", rate, "rows/s", ">= 150,000", rate >= 150_000, f"{rows:,} rows"),
         Line("  processor time", per_row, "us/row", "", None, f"two free cores would do {2e6 / per_row:,.0f} rows/s"),
         Line("  memory, Python and Java", usage.peak_bytes / 2**20, "MiB", "", None, f"heap {options.memory}"),
+    ]
+
+
+def object_stores(options: argparse.Namespace) -> list[Line]:
+    """The same on a path and on an S3 server of this machine, in turns."""
+    template = landed(FILE_ROWS)
+    files = max(options.rows // FILE_ROWS // ROUNDS, BROKERS)
+    rates: dict[str, list[float]] = {"path": [], "s3": []}
+    processor: dict[str, list[float]] = {"path": [], "s3": []}
+    with workplace(options.memory) as (session, folder), object_store(folder) as server:
+        os.environ.update(server.environment)
+        places = {"path": str(folder / "lake"), "s3": f"s3://{BUCKET}/lake"}
+        loadings = {name: Loading(session, root, template) for name, root in places.items()}
+        for loading in loadings.values():
+            loading.take(WARM_FILES // 2)
+        for round in range(ROUNDS):
+            for name in sorted(loadings, reverse=bool(round % 2)):
+                before = sum(psutil.Process(server.pid).cpu_times()[:2])
+                rate, used, _ = loadings[name].take(files)
+                served = sum(psutil.Process(server.pid).cpu_times()[:2]) - before
+                rates[name].append(rate)
+                processor[name].append(used - served / (files * FILE_ROWS))
+    path, s3 = median(rates["path"]), median(rates["s3"])
+    own = median(processor["path"]) / median(processor["s3"]) * 100
+    note = f"{s3:,.0f} of {path:,.0f} rows/s, the server on the same two cores; medians of {ROUNDS}"
+    return [
+        Line("ingest on S3, of that on a path", s3 / path * 100, "%", ">= 80", s3 / path >= 0.8, note),
+        Line("  by processor time without the server's", own, "%", "", None, "as if the store were elsewhere"),
     ]
 
 
@@ -199,7 +242,7 @@ def delay(options: argparse.Namespace) -> list[Line]:
             fresh = [file for file in Lake(lake.root).files("messages") if file.path not in seen]
             seen.update(file.path for file in fresh)
             for file in fresh:
-                times = pq.read_table(lake.path("messages") / file.path, columns=["time"])["time"].cast(pa.int64())
+                times = lake.arrow("messages", [file], ("time",))["time"].cast(pa.int64())
                 delays.extend((moment / 1e6, now - moment / 1e6) for moment in times.to_pylist())
 
         journal = Journal.open(folder / "journal")
@@ -316,6 +359,7 @@ def _recorded(peer: Peer, lake: str) -> Peer:
 
 SUITES: dict[str, Callable[[argparse.Namespace], Iterable[Line]]] = {
     "ingest": ingest,
+    "s3": object_stores,
     "delay": delay,
     "what-if": what_if,
     "recording": recording,

@@ -59,10 +59,12 @@ def _certificate(
     name: str, key: ec.EllipticCurvePrivateKey, issuer: str, issuer_key: ec.EllipticCurvePrivateKey, ca: bool
 ) -> x509.Certificate:
     now = datetime.now(UTC)
+    # Without a common name it is only of an organisation.
+    subject = (NameOID.COMMON_NAME, name) if name else (NameOID.ORGANIZATION_NAME, "City")
     names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(x509.Name([x509.NameAttribute(*subject)]))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -53,6 +54,17 @@ def require(program: str) -> str:
             pytest.fail(f"{program} is not installed, and CI is set")
         pytest.skip(f"{program} is not installed")
     return path
+
+
+@contextlib.contextmanager
+def open_directory() -> Iterator[Path]:
+    """A directory that every user of the machine may enter, as pytest's own may not."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        if not all(above.stat().st_mode & 0o001 for above in directory.resolve().parents):
+            pytest.skip("temporary directories are closed to others on this machine")
+        yield directory
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The configuration of one broker process: every field with its unit, its default and the reason for it."""
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ Count = Annotated[int, Range(1)]
 CountOrNone = Annotated[int, Range(0)]
 Seconds = Annotated[float, Range(0)]
 
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -45,6 +48,9 @@ class Listener:
     require_certificate: bool = False
     # The certificate's common name becomes the username, as Mosquitto's use_identity_as_username.
     use_identity_as_username: bool = False
+    # Origins ("https://board.example.org") whose pages may connect, besides pages of the same host; "*": all pages.
+    # A browser connects for any page that its user opens, with the user's place in the network.
+    websocket_origins: tuple[str, ...] = ()
     # None: what [auth] says, and where that says nothing, only on loopback and only without a password file.
     allow_anonymous: bool | None = None
 
@@ -74,6 +80,11 @@ class Listener:
             for name in ("cert_file", "key_file", "ca_file"):
                 if getattr(self, name) is not None:
                     yield name, f"is only for tls and wss listeners, and this one is {self.kind}"
+        if self.websocket_origins and not self.is_websocket:
+            yield "websocket_origins", f"is only for ws and wss listeners, and this one is {self.kind}"
+        for origin in self.websocket_origins:
+            if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
+                yield "websocket_origins", f"{origin!r} does not look like https://board.example.org:8443, * or null"
         if self.require_certificate and (not self.is_secure or self.ca_file is None):
             yield "require_certificate", "needs a tls or wss listener with a ca_file to check certificates against"
         if self.use_identity_as_username and not self.require_certificate:
@@ -91,6 +102,9 @@ class Auth:
     scram_file: ExistingFile | None = None
     # None: whoever is in may publish and read everything.
     acl_file: ExistingFile | None = None
+    # What a SUBSCRIBE meets whose filter matches nothing that the client may read. grant: as Mosquitto, it just gets
+    # nothing; refuse: 0x87 (MQTT 3.1.1: 0x80), so that a wrong filter or a missing right is seen at once.
+    unreadable_filters: Literal["grant", "refuse"] = "grant"
     # None: anonymous clients only on loopback listeners and only without a password file.
     allow_anonymous: bool | None = None
     # What a CONNECT meets whose client identifier has a session of another user. refuse: whoever came first keeps it;
@@ -104,6 +118,10 @@ class Limits:
 
     # At about 4 kB a client this is 40 MB; file descriptors (ulimit -n) must allow it too.
     max_connections: Count = 10_000
+    # Connections that have not been let in count apart, and the oldest gives way: silent sockets keep nobody out.
+    # More than the 4096 that the system hands over at once when a whole city reconnects; in any case at most a
+    # quarter of the file descriptors.
+    max_unconnected: Count = 5_000
     # Far above sensor messages, far below what could hurt; the standard's own limit is 268435460.
     max_packet_size_bytes: Annotated[int, Range(64, 268_435_460)] = 1 << 20
     # Messages that wait for one client; they wait in the journal, so each costs an offset, not a copy.
@@ -122,6 +140,8 @@ class Limits:
     max_topic_alias: Annotated[int, Range(0, 65535)] = 64
     # A client with more filters than this wants a wildcard.
     max_subscriptions_per_client: Count = 10_000
+    # Filters can be 64 kB long; ten thousand of those would be 600 MB of one client. Few need more than 100 bytes.
+    max_filter_bytes_per_client: Count = 4 << 20
     # A connection that stays silent costs a descriptor, so CONNECT must come soon.
     connect_timeout_s: Annotated[float, Range(0.1)] = 10.0
     # New connections of the whole broker, in bursts of up to one second's worth: a whole city may reconnect at once.

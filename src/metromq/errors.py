@@ -55,7 +55,11 @@ class JournalError(MetroError):
     """The journal cannot be read or written."""
 
 
-class JournalDamaged(JournalError):
+class JournalUnusable(JournalError):
+    """What the journal holds cannot be used as it is: a broker does not start with it unless told what to do."""
+
+
+class JournalDamaged(JournalUnusable):
     """A segment is damaged before its tail; `segment` names the file and `position` the byte."""
 
     def __init__(self, segment: str, position: int, problem: str) -> None:

@@ -1,10 +1,14 @@
 """The WebSocket door (section 6): frames are a stream, text is refused, the subprotocol is `mqtt`."""
 
 import asyncio
+import ssl
 import urllib.request
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, NegotiationError
 from websockets.typing import Subprotocol
@@ -13,6 +17,7 @@ from metromq.broker import Broker
 from metromq.config import Config, Limits, Listener, Metrics
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription
+from tests.certificates import make_certificates
 from tests.peers import play
 
 MQTT = Subprotocol("mqtt")
@@ -126,3 +131,21 @@ def test_metrics_and_health(tmp_path: Path) -> None:
 def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=20) as answer:
         return str(answer.read().decode())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_wss(run: Callable[[Coroutine[None, None, None]], None], tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    listener = Listener("wss", port=0, cert_file=made.server.cert, key_file=made.server.key)
+
+    async def story() -> None:
+        tls = ssl.create_default_context(cafile=str(made.ca))
+        async with (
+            Broker(replace(_config(tmp_path), listeners=(listener,))) as broker,
+            connect(f"wss://localhost:{broker.port}/", ssl=tls, subprotocols=[MQTT]) as socket,
+        ):
+            await socket.send(encode(Connect("a"), MQTT5))
+            assert (await asyncio.wait_for(socket.recv(), 30))[0] == 0x20
+            assert broker.hub.connections.newcomers.count == 0
+
+    run(story())

@@ -1,5 +1,6 @@
 """`metromq passwd`: creates, changes, deletes, converts, and touches nothing else in the file."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -112,3 +113,49 @@ def test_mosquitto_passwd_goes_on_with_our_file(tmp_path: Path) -> None:
     users = load_passwords(file)
     assert users.check("alice", b"three")
     assert users.check("bob", b"two")
+
+
+def test_a_file_that_is_made_anew_is_for_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "pw"
+    file.write_text("old:x\n")
+    file.chmod(0o644)
+    done = passwd("-c", "-b", file, "alice", "pw")
+    assert done.exit_code == 0
+    assert "chmod" not in done.output
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_others_can_read_is_told_of(tmp_path: Path) -> None:
+    """Its mode stays: the broker may be one of the others."""
+    file = tmp_path / "pw"
+    assert passwd("-c", "-b", file, "alice", "pw").exit_code == 0
+    file.chmod(0o644)
+    done = passwd("-b", file, "bob", "pw")
+    assert f"chmod o-rwx {file}" in done.output
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+def test_the_owner_stays(tmp_path: Path) -> None:
+    file = tmp_path / "pw"
+    assert passwd("-c", "-b", file, "alice", "pw").exit_code == 0
+    os.chown(file, 12345, 54321)
+    for arguments in (("-b", file, "bob", "pw"), ("-c", "-b", file, "carol", "pw"), ("-D", file, "carol")):
+        assert passwd(*arguments).exit_code == 0
+        assert (file.stat().st_uid, file.stat().st_gid) == (12345, 54321)
+
+
+def test_an_owner_that_cannot_be_kept_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pw"
+    assert passwd("-c", "-b", file, "alice", "pw").exit_code == 0
+
+    def refuse(descriptor: int, user: int, group: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    real = os.fstat
+    monkeypatch.setattr(os, "fchown", refuse)
+    monkeypatch.setattr(os, "fstat", lambda fd: os.stat_result((*real(fd)[:4], 4321, *real(fd)[5:])))
+    done = passwd("-b", file, "bob", "pw")
+    assert isinstance(done.exception, UsageError)
+    assert "only that user or root can keep" in str(done.exception)
+    assert list(load_passwords(file).users) == ["alice"]

@@ -79,10 +79,10 @@ class Served:
         lines = [f"{name}:{hash_password(password.encode(), name.encode())}\n" for name, password in users.items()]
         (self.directory / "passwords").write_text("".join(lines))
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         program = "from metromq.cli.main import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "serve", "--config", str(self.directory / "metromq.toml")],
+            [sys.executable, "-c", program, "serve", "--config", str(self.directory / "metromq.toml"), *options],
             stderr=subprocess.PIPE,
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("METROMQ_")},

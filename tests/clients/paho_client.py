@@ -34,7 +34,7 @@ def properties(packet: str, **values: object) -> Any:
 class Paho:
     """One client; `messages`, `connects` and `disconnects` hold what came."""
 
-    def __init__(self, version: int, client_id: str = "", clean: bool = True) -> None:
+    def __init__(self, version: int, client_id: str = "", clean: bool = True, transport: str = "tcp") -> None:
         self.version = version
         self.messages: Queue[Any] = Queue()
         self.connects: Queue[Any] = Queue()
@@ -42,7 +42,13 @@ class Paho:
         self.subscribed: Queue[list[int]] = Queue()
         self.clean = clean
         session = {} if version == V5 else {"clean_session": clean}
-        self.paho = paho.Client(CallbackAPIVersion.VERSION2, client_id or unique("paho"), protocol=version, **session)
+        self.paho = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id or unique("paho"),
+            protocol=version,
+            transport=transport,
+            **session,
+        )
         self.paho.on_message = lambda client, data, message: self.messages.put(message)
         self.paho.on_connect = self._connected
         self.paho.on_disconnect = lambda client, data, flags, reason, properties: self.disconnects.put(reason)

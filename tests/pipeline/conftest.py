@@ -1,9 +1,11 @@
-"""One Spark session for all tests of the pipeline: a start costs seconds, a session nothing."""
+"""One Spark session and one object store for all tests of the pipeline: a start costs seconds, its use nothing."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.object_store import BUCKET, object_store
 from pyspark.sql import SparkSession
 
 from metromq.pipeline import spark as spark_start
@@ -28,10 +30,27 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """On a path, or where a test says: `@pytest.mark.parametrize("lake", ["path", "s3"], indirect=True)`."""
+    on_s3 = getattr(request, "param", "path") == "s3"
+    return Lake(request.getfixturevalue("s3") if on_s3 else tmp_path / "lake")
 
 
 @pytest.fixture
 def landing(lake: Lake) -> Landing:
     return Landing(lake.landing)
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a program that uses the store."""
+    with object_store(tmp_path_factory.mktemp("s3")) as server:
+        yield server.environment
+
+
+@pytest.fixture
+def s3(s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of its own in the store, whose settings this process has in its environment."""
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}/lake"

@@ -71,11 +71,11 @@ def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
     land(landing, "b1", 0, 10)
     broken = Path(landing.where(land(landing, "b1", 10, 10)))
     broken.write_bytes(b"nonsense")
-    ran = metromq("run", "--once", "--refresh", "0", "--json", "--lake", str(lake.root))
+    ran = metromq("run", "--once", "--refresh", "0", "--json", "--lake", lake.root)
     assert json.loads(ran.stdout)["messages"] == 10
     assert "rejected messages/b1/b1-00000000000000000010" in ran.stderr
     landing.write_note(JournalKey("b1"), {"position": 20, "first": 0, "lost": []})
-    found = metromq("check", "--lake", str(lake.root))
+    found = metromq("check", "--lake", lake.root)
     assert found.exit_code == 1
     assert "10..19 rejected" in found.stdout
 
@@ -103,7 +103,7 @@ def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:
 def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: Path) -> None:
     data, lake = tmp_path / "b1", Lake(tmp_path / "lake")
     journal = journal_of(data / "journal", 5)
-    arguments = ["--data", str(data), "--lake", str(lake.root), "--broker", "b1", "--every", "3600"]
+    arguments = ["--data", str(data), "--lake", lake.root, "--broker", "b1", "--every", "3600"]
     recorder = Program([*COMMAND, "pipeline", "record", *arguments], tmp_path / "recorder.log")
     try:
         landing, key = Landing(lake.landing), JournalKey("b1", journal.name)

@@ -1,5 +1,6 @@
 """The same job on a Spark cluster: a master and two workers of the pip package, on loopback."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ pytestmark = pytest.mark.timeout(900)
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
+def may_mount() -> bool:
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
 @pytest.fixture
 def programs() -> Iterator[list[Program]]:
     made: list[Program] = []
@@ -27,13 +32,15 @@ def programs() -> Iterator[list[Program]]:
         program.clean_up()
 
 
-def cluster(folder: Path, programs: list[Program], blind: Path | None = None) -> tuple[str, list[Program]]:
-    """`blind`: a directory in whose place the last worker sees an empty one of its own."""
+def cluster(folder: Path, programs: list[Program], blind: dict[int, Path] | None = None) -> tuple[str, list[Program]]:
+    """`blind`: directories in whose place workers, by their number, see an empty one of their own. No worker knows
+    how to reach an object store, unless the driver tells it."""
     environment = {"JAVA_HOME": find_java(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
     environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}
+    unset = ["env", *(word for name in os.environ if name.startswith("AWS_") for word in ("-u", name))]
 
     def start(name: str, *arguments: str, prefix: tuple[str, ...] = ()) -> Program:
-        program = Program([*prefix, SPARK_CLASS, *arguments], folder / f"{name}.log", environment)
+        program = Program([*unset, *prefix, SPARK_CLASS, *arguments], folder / f"{name}.log", environment)
         programs.append(program)
         return program
 
@@ -43,7 +50,11 @@ def cluster(folder: Path, programs: list[Program], blind: Path | None = None) ->
     found = re.search(r"Starting Spark master at (spark://\S+)", master.text())
     assert found is not None
     size = ["--cores", "1", "--memory", "600m"]
-    hidden = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {blind} && exec "$@"', "sh")
+
+    def hidden(place: Path | None) -> tuple[str, ...]:
+        command = f'mount -t tmpfs none {place} && exec "$@"'
+        return ("unshare", "--mount", "sh", "-c", command, "sh") if place is not None else ()
+
     workers = [
         start(
             f"worker{number}",
@@ -51,7 +62,7 @@ def cluster(folder: Path, programs: list[Program], blind: Path | None = None) ->
             *address,
             *size,
             found[1],
-            prefix=hidden if blind is not None and number == 2 else (),
+            prefix=hidden((blind or {}).get(number)),
         )
         for number in (1, 2)
     ]
@@ -72,7 +83,7 @@ def start_job(folder: Path, lake: Lake, landing: Landing, master: str, programs:
         "spark.sql.files.openCostInBytes=0",
         "spark.sql.files.maxPartitionBytes=10000",  # several tasks, so that both executors write
     ]
-    arguments = ["--once", "--refresh", "0", "--lake", str(lake.root), "--landing", landing.root]
+    arguments = ["--once", "--refresh", "0", "--lake", lake.root, "--landing", landing.root]
     arguments += ["--master", master, "--memory", "512m"]
     for setting in settings:
         arguments += ["--conf", setting]
@@ -81,13 +92,16 @@ def start_job(folder: Path, lake: Lake, landing: Landing, master: str, programs:
     return job
 
 
-def test_the_same_job_on_a_cluster(tmp_path: Path, programs: list[Program]) -> None:
-    lake = Lake(tmp_path / "lake")
-    landing = Landing(lake.landing)
+@pytest.mark.parametrize("lake", ["path", "s3"], indirect=True)
+def test_the_same_job_on_a_cluster(tmp_path: Path, lake: Lake, landing: Landing, programs: list[Program]) -> None:
+    """With an object store the workers share nothing else."""
     for broker in ("b1", "b2"):
         for first in range(0, 200, 50):
             land(landing, broker, first, 50)
-    master, workers = cluster(tmp_path, programs)
+    own = tmp_path / "work"
+    own.mkdir()
+    alone = not lake.store.local and may_mount()
+    master, workers = cluster(tmp_path, programs, {1: own, 2: own} if alone else {})
     job = start_job(tmp_path, lake, landing, master, programs)
     assert job.wait() == 0, job.text()
     covered = {key: list(ranges) for key, ranges in lake.coverage().items()}
@@ -97,19 +111,16 @@ def test_the_same_job_on_a_cluster(tmp_path: Path, programs: list[Program]) -> N
         assert "Asked to launch executor" in worker.text()
 
 
-def may_mount() -> bool:
-    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount")
 def test_a_worker_that_does_not_see_the_lake(tmp_path: Path, programs: list[Program]) -> None:
     """It writes to a disk of its own, and Spark calls that a success: nothing may be loaded or removed."""
     lake, landing = Lake(tmp_path / "lake"), Landing(str(tmp_path / "landing"))
-    lake.root.mkdir()
+    root = Path(lake.root)
+    root.mkdir()
     for first in range(0, 400, 50):
         land(landing, "b1", first, 50)
     files = landing.files()
-    master, _ = cluster(tmp_path, programs, blind=lake.root)
+    master, _ = cluster(tmp_path, programs, blind={2: root})
     job = start_job(tmp_path, lake, landing, master, programs)
     assert job.wait() != 0, job.text()
     assert re.search(r"metromq: Spark wrote 400 rows of messages, but \d+ of them are in", job.text()), job.text()

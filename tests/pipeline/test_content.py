@@ -46,8 +46,7 @@ def noted_offsets(first: int = 0, count: int = COUNT) -> list[tuple[int, int]]:
 
 
 def take(spark: SparkSession, lake: Lake, landing: Landing) -> None:
-    version = int(lake.open("messages").version())
-    Ingest(spark, lake, landing, lambda taken: None).take_files(landing.files(), "test", version)
+    Ingest(spark, lake, landing, lambda taken: None).take_files(landing.files())
 
 
 def rows(lake: Lake) -> dict[tuple[str, int], dict[str, Any]]:
@@ -88,6 +87,7 @@ def journals(tmp_path: Path) -> dict[JournalKey, Path]:
     return {key(tmp_path, name): tmp_path / name / "journal" for name in ("b1", "b2")}
 
 
+@pytest.mark.parametrize("lake", ["path", "s3"], indirect=True)
 def test_wrong_rows_are_found_and_written_again_once(spark: SparkSession, bad_lake: Lake, tmp_path: Path) -> None:
     wanted = noted_offsets()
     assert 10 < len(Ranges(wanted)) < COUNT - 10
@@ -107,7 +107,7 @@ def test_wrong_rows_are_found_and_written_again_once(spark: SparkSession, bad_la
     version = bad_lake.open("messages").version()
     assert [item.rows for item in repair(spark, bad_lake, journals(tmp_path))] == [0, 0]
     assert bad_lake.open("messages").version() == version
-    assert not list(bad_lake.root.glob("_repair-*"))
+    assert not [name for name in bad_lake.store.folders() if name.startswith("_repair-")]
 
 
 def test_columns_that_are_made_of_the_payload_are_made_again(
@@ -250,7 +250,7 @@ def test_offsets_are_told_in_few_words() -> None:
 
 def test_check_names_them_and_says_what_to_do(bad_lake: Lake, tmp_path: Path) -> None:
     """The recorders' notes lead to the journals; `--data` does where there are none."""
-    lake = str(bad_lake.root)
+    lake = bad_lake.root
     found = metromq("check", "--lake", lake)
     count = len(Ranges(noted_offsets()))
     assert found.exit_code == 1

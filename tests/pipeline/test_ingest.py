@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from metromq.errors import MetroError, RowsElsewhere, UsageError
-from metromq.pipeline import jobs, patience
-from metromq.pipeline.ingest import Ingest, Taken, fresh_slices
+from metromq.pipeline import patience
+from metromq.pipeline.ingest import INGEST, Ingest, Taken, fresh_slices
 from metromq.pipeline.jobs import IngestOptions, lake_lock, run
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
@@ -30,7 +30,7 @@ from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
-from tests.pipeline.processes import Program, until
+from tests.pipeline.processes import until
 from tests.pipeline.test_landing import damage_page
 
 pytestmark = pytest.mark.timeout(600)
@@ -184,13 +184,13 @@ def test_a_batch_that_was_committed_is_not_taken_twice(spark: SparkSession, lake
     """Killed between the Delta commit and Spark's own: the same batch comes again, files and all."""
     file = land(landing, "b1", 0, 10)
     data = Path(landing.where(file)).read_bytes()
-    Ingest(spark, lake, landing, print).take_files([file], "app", 4)
+    Ingest(spark, lake, landing, print).take_files([file])
     Path(landing.where(file)).write_bytes(data)
     again = Ingest(spark, lake, landing, print)
-    assert again.take_files([file], "app", 4).messages == 0
-    assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)], "app", 5).messages == 0
+    assert again.take_files([file]).messages == 0
+    assert again.take_files([file, LandedFile(MESSAGES, "b1", 10, 19)]).messages == 0
     assert offsets(lake) == {"b1": list(range(10))}
-    assert lake.done("messages", "app") == 4
+    assert lake.done("messages", INGEST) == 0
 
 
 def test_a_file_that_came_again_is_not_deleted_unread(spark: SparkSession, lake: Lake, landing: Landing) -> None:
@@ -203,10 +203,10 @@ def test_a_file_that_came_again_is_not_deleted_unread(spark: SparkSession, lake:
     telemetry = Path(landing.where(window_file)).read_bytes()
     Path(landing.where(window_file)).write_bytes(b"")
     files = [good, broken, window_file]
-    assert len(Ingest(spark, lake, landing, print).take_files(files, "app", 4).rejected) == 2
+    assert len(Ingest(spark, lake, landing, print).take_files(files).rejected) == 2
     Path(landing.where(broken)).write_bytes(whole)
     Path(landing.where(window_file)).write_bytes(telemetry)
-    taken = Ingest(spark, lake, landing, print).take_files(files, "app", 4)
+    taken = Ingest(spark, lake, landing, print).take_files(files)
     assert (taken.messages, taken.telemetry_files) == (10, 1)
     assert offsets(lake) == {"b1": list(range(20))}
     assert landing.files() == []
@@ -252,7 +252,7 @@ def test_numbers_that_no_double_holds_have_no_value(spark: SparkSession, lake: L
 def test_landed_files_go_when_all_else_is_durable(
     spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file that the commit names, the commit itself and their directories were synced before."""
+    """Workers sync the files of the table (test_store has them), this process the commit that names them."""
     synced: set[str] = set()
     fsync, remove = os.fsync, landing.remove
 
@@ -261,19 +261,14 @@ def test_landed_files_go_when_all_else_is_durable(
         fsync(descriptor)
 
     def judged(files: Any) -> None:
-        for file in lake.files("messages"):
-            path = lake.path("messages") / file.path
-            log = lake.path("messages") / "_delta_log"
-            batch = path.name.split("-")[0]
-            assert any(f"_staging-{batch}" in name for name in synced)
-            assert {str(path.parent), str(path.parent.parent), str(lake.path("messages")), str(log)} <= synced
-            assert str(log / f"{lake.open('messages').version():020d}.json") in synced
+        log = Path(lake.path("messages"), "_delta_log")
+        assert {str(log), str(log / f"{lake.open('messages').version():020d}.json")} <= synced
         remove(files)
 
     monkeypatch.setattr(os, "fsync", noted)
     monkeypatch.setattr(landing, "remove", judged)
     file = land(landing, "b1", 0, 10)
-    assert Ingest(spark, lake, landing, print).take_files([file], "app", 0).messages == 10
+    assert Ingest(spark, lake, landing, print).take_files([file]).messages == 10
     assert landing.files() == []
 
 
@@ -283,15 +278,15 @@ def test_rows_that_are_not_in_sight_are_not_loaded(
     """As when a worker writes to a disk of its own; test_cluster has such a worker."""
     adopt = lake._adopt
 
-    def elsewhere(spec: Any, staging: Path, batch: str, rows: int) -> Any:
-        for part in staging.rglob("part-*.parquet"):
-            part.unlink()
-        return adopt(spec, staging, batch, rows)
+    def elsewhere(name: str, written: Any) -> Any:
+        for file in written:
+            lake.store.remove(f"{name}/{file.path}")
+        return adopt(name, written)
 
     monkeypatch.setattr(lake, "_adopt", elsewhere)
     file = land(landing, "b1", 0, 10)
     with pytest.raises(RowsElsewhere, match="Spark wrote 10 rows of messages, but 0 of them are in"):
-        Ingest(spark, lake, landing, print).take_files([file], "app", 0)
+        Ingest(spark, lake, landing, print).take_files([file])
     assert landing.files() == [file]
     assert lake.files("messages") == []
 
@@ -313,7 +308,7 @@ def test_a_busy_machine_is_waited_for(
     monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)
     said: list[str] = []
     file = land(landing, "b1", 0, 10)
-    assert Ingest(spark, lake, landing, print, said.append).take_files([file], "app", 0).messages == 10
+    assert Ingest(spark, lake, landing, print, said.append).take_files([file]).messages == 10
     assert [words.split(";")[0] for words in said] == ["Spark could not start a Python worker in time"] * 2
 
 
@@ -346,25 +341,6 @@ def test_a_stream_that_fails_says_why(spark: SparkSession, lake: Lake, landing: 
     land(landing, "b1", 10, 10)
     take_all(spark, lake, landing)  # and goes on where it was
     assert offsets(lake) == {"b1": list(range(20))}
-
-
-def test_a_killed_runs_java_is_waited_for(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    orphan = Program(["sleep", "1000"], tmp_path / "orphan.log")
-    try:
-        with lake_lock(lake) as lock:
-            lock.names(orphan.pid)
-            note = (lake.root / "_ingest.lock").read_text().replace(str(os.getpid()), "1")
-        (lake.root / "_ingest.lock").write_text(note)
-        monkeypatch.setattr(jobs, "ORPHAN_SECONDS", 0.0)
-        with pytest.raises(UsageError, match="of a killed run is still running"), lake_lock(lake):
-            raise AssertionError("two at a time")
-    finally:
-        orphan.clean_up()
-    (lake.root / "_ingest.lock").write_text(note)
-    with lake_lock(lake):
-        pass
 
 
 def test_one_ingest_per_lake(spark: SparkSession, lake: Lake) -> None:
@@ -420,7 +396,7 @@ def test_brokers_take_turns(files: list[LandedFile], max_rows: int, max_files: i
 
 def test_offsets_carry_their_files(landing: Landing) -> None:
     files = [land(landing, "b1", number * 5, 5) for number in range(3)]
-    reader = LandingReader(landing.root, max_rows=10, max_files=99)
+    reader = LandingReader(landing, max_rows=10, max_files=99)
     start = reader.initialOffset()
     assert list(reader.partitions(start, start)) == []
     end = reader.latestOffset(start, None)

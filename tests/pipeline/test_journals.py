@@ -26,7 +26,7 @@ NEW = ("journal", "arrived")
 
 
 def take(spark: SparkSession, lake: Lake, landing: Landing) -> None:
-    Ingest(spark, lake, landing, print).take_files(landing.files(), "test", int(lake.open("messages").version()))
+    Ingest(spark, lake, landing, print).take_files(landing.files())
 
 
 def record(landing: Landing, data: Path) -> JournalKey:
@@ -39,11 +39,11 @@ def record(landing: Landing, data: Path) -> JournalKey:
 def make_old(lake: Lake, landing: Landing) -> None:
     """The lake as it was before journals had names: no such columns, no such files, no such notes."""
     rows = lake.arrow("messages").drop_columns(list(NEW))
-    version = lake.path("messages")
-    for path in sorted(version.rglob("*"), reverse=True):
+    table = Path(lake.path("messages"))
+    for path in sorted(table.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     schema = pa.schema([item for item in TABLES["messages"].schema if item.name not in NEW])
-    write_deltalake(str(version), rows.select(schema.names).cast(schema), partition_by=["day", "broker"])
+    write_deltalake(table, rows.select(schema.names).cast(schema), partition_by=["day", "broker"])
     (note,) = (Path(landing.root) / "messages" / "b1").glob("_position-*.json")
     said = json.loads(note.read_text())
     del said["id"]

@@ -26,7 +26,7 @@ from tests.pipeline.processes import COMMAND, Program, until
 
 KILLS = int(os.environ.get("METROMQ_KILLS", "3"))
 pytestmark = pytest.mark.timeout(300 + 120 * KILLS)
-VICTIMS = ("recorder", "broker", "driver")
+VICTIMS = ("recorder", "driver", "broker")
 SPARK = ["--master", "local[2]", "--memory", "512m"]
 
 
@@ -65,9 +65,9 @@ class Load:
 class Stage:
     """The programs of the story, and what it takes to start each again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lake: str) -> None:
         self.folder = folder
-        self.lake = folder / "lake"
+        self.lake = lake
         with hold_port("127.0.0.1") as free:
             self.port: int = free.getsockname()[1]
         self._started = 0
@@ -82,14 +82,14 @@ class Stage:
         return program
 
     def start_broker(self) -> Program:
-        settings = {"METROMQ_RECORDER__LAKE": str(self.lake), "METROMQ_NAME": "b1"}
+        settings = {"METROMQ_RECORDER__LAKE": self.lake, "METROMQ_NAME": "b1"}
         data = ["--data", str(self.folder / "b1"), "--listen", f"127.0.0.1:{self.port}"]
         broker = self.program("serve", *data, environment=settings)
         until(lambda: broker.says("ready"), "the broker's start")
         return broker
 
     def start_driver(self) -> Program:
-        return self.program("pipeline", "run", "--json", "--refresh", "0", "--lake", str(self.lake), *SPARK)
+        return self.program("pipeline", "run", "--json", "--refresh", "0", "--lake", self.lake, *SPARK)
 
     def recorder(self) -> psutil.Process | None:
         family = [child for child in self.broker.family() if "record" in child.cmdline()]
@@ -112,9 +112,9 @@ class Stage:
             self.driver = self.start_driver()
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
+@pytest.fixture(params=["path", "s3"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path, str(tmp_path / "lake") if request.param == "path" else request.getfixturevalue("s3"))
     yield made
     for program in made.programs:
         program.clean_up()
@@ -130,6 +130,9 @@ def test_every_acknowledged_message_arrives_once(stage: Stage) -> None:
             until(lambda enough=enough: len(load.acknowledged) > enough, "more messages")  # type: ignore[misc]
             stage.kill(VICTIMS[number % 3])
         until(stage.took_something, "the first batch")
+        second = stage.program("pipeline", "run", "--once", "--lake", stage.lake, *SPARK)
+        assert second.wait() == 2, second.text()
+        assert f"another `metromq pipeline run` is working on {stage.lake}" in second.text()
     finally:
         load.stop()
     assert stage.broker.stop() == 0  # the recorder ships the rest
@@ -145,7 +148,7 @@ def test_every_acknowledged_message_arrives_once(stage: Stage) -> None:
     assert len(payloads) == len(rows)  # the client never repeats one
     assert load.acknowledged <= payloads
     assert len(load.acknowledged) > 100
-    checker = stage.program("pipeline", "check", "--json", "--lake", str(stage.lake))
+    checker = stage.program("pipeline", "check", "--json", "--lake", stage.lake)
     assert checker.wait() == 0, checker.text()
     (found,) = json.loads(checker.text())
     assert (found["whole"], found["gaps"], found["repeated"], found["rows"]) == (True, [], 0, len(rows))

@@ -8,7 +8,7 @@ import pytest
 
 from metromq.errors import UsageError
 from metromq.pipeline.decode import decode_batch
-from metromq.pipeline.landing import MESSAGES, LandedFile, Landing, check_broker_name, parse_path
+from metromq.pipeline.landing import GONE, MESSAGES, LandedFile, Landing, check_broker_name, parse_path
 from tests.pipeline.data import bodies, land
 
 
@@ -92,8 +92,7 @@ def test_set_aside_with_its_reason(landing: Landing) -> None:
 
 
 def test_a_file_that_is_gone_is_said_to_be_gone(landing: Landing) -> None:
-    with pytest.raises(FileNotFoundError):
-        landing.problem(LandedFile(MESSAGES, "b1", 0, 1))
+    assert landing.problem(LandedFile(MESSAGES, "b1", 0, 1)) == GONE
 
 
 def test_a_uri_is_a_landing_area_too(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import SparkSession
 
-from metromq.errors import UsageError
+from metromq.errors import LakeConflict, UsageError
 from metromq.pipeline import maintain
-from metromq.pipeline.ingest import Ingest
+from metromq.pipeline.ingest import INGEST, Ingest
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
@@ -25,8 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def take(spark: SparkSession, lake: Lake, landing: Landing) -> None:
-    version = int(lake.open("messages").version())
-    Ingest(spark, lake, landing, lambda taken: None).take_files(landing.files(), "test", version)
+    Ingest(spark, lake, landing, lambda taken: None).take_files(landing.files())
 
 
 def test_check_names_every_hole(spark: SparkSession, lake: Lake, landing: Landing) -> None:
@@ -50,14 +49,19 @@ def test_check_names_every_hole(spark: SparkSession, lake: Lake, landing: Landin
     assert (second.gaps, second.whole) == ((), True)
 
 
-def test_check_sees_what_is_there_twice(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+def test_check_sees_what_is_there_twice(
+    spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = land(landing, "b1", 0, 10)
     ingest = Ingest(spark, lake, landing, lambda taken: None)
     again = Ingest(spark, lake, landing, lambda taken: None)  # believes that the lake is still empty
     data = Path(landing.where(file)).read_bytes()
-    ingest.take_files([file], "one", 0)
+    ingest.take_files([file])
     Path(landing.where(file)).write_bytes(data)
-    again.take_files([file], "two", 0)
+    with pytest.raises(LakeConflict, match="another run"):
+        again.take_files([file])
+    monkeypatch.setattr(again, "_turn", lake.done("messages", INGEST))  # as if nobody had looked
+    again.take_files([file])
     (found,) = check(lake, landing)
     assert (found.repeated, found.whole) == (10, False)
 
@@ -80,7 +84,7 @@ def test_compact_and_readers(spark: SparkSession, lake: Lake, landing: Landing) 
     }
     land(landing, "b1", 35, 10)
     take(spark, lake, landing)
-    path = str(lake.path("messages"))
+    path = lake.path("messages")
     assert polars.scan_delta(path).select(polars.col("offset").sum()).collect().item() == sum(range(45))
     assert polars.read_delta(path).to_pandas()["offset"].nunique() == 45
     files = SubTreeFileSystem(path, LocalFileSystem())
@@ -101,7 +105,7 @@ def test_expire_writes_down_what_went(spark: SparkSession, lake: Lake, landing: 
     assert done == {"messages": (2, 10), "telemetry": (0, 0)}
     (found,) = check(lake, landing)
     assert (found.rows, found.first, found.expired, found.whole) == (10, 10, 10, True)
-    assert len(list(lake.path("messages").rglob("day=*/broker=*/*.parquet"))) == 2
+    assert len(list(Path(lake.path("messages")).rglob("day=*/broker=*/*.parquet"))) == 2
     Path(landing.where(copy)).write_bytes(data)  # a late copy of an expired day does not come back
     take(spark, lake, landing)
     assert check(lake, landing) == [found]
@@ -113,13 +117,12 @@ def test_expire_writes_down_what_went(spark: SparkSession, lake: Lake, landing: 
 def test_leftovers_of_killed_jobs_go(
     spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Directories of jobs, and files that were in their place but in no commit; not those of a job at work."""
+    """What a repair wrote for Spark, and files of tables that no commit names; not those of a job at work."""
     land(landing, "b1", 0, 5)
     take(spark, lake, landing)
     (live,) = lake.files("messages")
-    table = lake.path("messages")
-    (table / "_staging-x" / "day=2026-01-01").mkdir(parents=True)
-    (lake.root / "_repair-x").mkdir()
+    table, scratch = Path(lake.path("messages")), Path(lake.root) / "_repair-x"
+    lake.store.put("_repair-x/0.parquet", b"")
     orphan, at_work = (table / live.path).with_name("orphan.parquet"), (table / live.path).with_name("new.parquet")
     for path in (orphan, at_work):
         path.write_bytes((table / live.path).read_bytes())
@@ -127,12 +130,11 @@ def test_leftovers_of_killed_jobs_go(
         os.utime(path, (1, 1))
     version = lake.open("messages").version()
     assert remove_orphans(lake) == [str(orphan.relative_to(lake.root))]
-    assert (table / "_staging-x").exists()
+    assert scratch.exists()
     compact(lake)
     monkeypatch.setattr(maintain, "STAGING_SECONDS", -1)
     compact(lake)
-    assert not (table / "_staging-x").exists()
-    assert not (lake.root / "_repair-x").exists()
+    assert not scratch.exists()
     assert not at_work.exists()
     assert (table / live.path).exists()
     assert [item.rows for item in check(lake, landing)] == [5]

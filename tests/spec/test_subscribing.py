@@ -185,3 +185,17 @@ def test_subscriptions_survive_a_crash(snapshot: bool) -> None:
     assert found == [(b"1", 2, True, (7,)), (b"2", 1, False, ())]
     back.deliver("t", b"own", 0)
     assert back.take() == []
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(MQTT5, reasons.QUOTA_EXCEEDED), (MQTT311, 0x80)])
+def test_filters_are_counted_by_what_they_hold(version: int, refusal: int) -> None:
+    """Ten thousand filters of 60 kB each were 600 MB of one client."""
+    world = World(HubSettings(max_filter_bytes_per_client=100_000))
+    client = world.connect("a", version)
+    long = [f"{number}" + "x" * 40_000 for number in range(3)]
+    client.send(Subscribe(1, [Subscription(filter) for filter in [*long, long[0], "short"]]))
+    assert client.one(Suback).reason_codes == [0, 0, refusal, 0, 0]
+    client.send(Unsubscribe(2, [long[0]]))
+    client.one(Unsuback)
+    client.send(Subscribe(3, [Subscription(long[2])]))
+    assert client.one(Suback).reason_codes == [0]

@@ -257,3 +257,20 @@ def test_large_packets_come_in_many_pieces() -> None:
     assert isinstance(publish, Publish)
     assert publish.payload == payload
     assert isinstance(ping, Pingresp)
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_strangers_may_send_less_than_clients(in_pieces: bool) -> None:
+    """Thousands of connections that nobody knows would hold a packet of the largest size each."""
+    world = World()
+    largest = Connect("a", will=Will("t", bytes(60_000)))
+    world.client().send(largest)
+    stranger = world.client()
+    data = encode(Connect("b", properties=bits(user=(("k", "v" * 60_000),) * 3)), MQTT5)
+    stranger.feed(data[: 1000 if in_pieces else None])
+    if not in_pieces:
+        assert stranger.one(Connack).reason_code == reasons.PACKET_TOO_LARGE
+    assert stranger.closed
+    client = world.connect("c")
+    client.send(Publish("t", bytes(500_000)))
+    client.ping()

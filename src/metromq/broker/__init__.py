@@ -2,10 +2,14 @@
 
 from metromq.broker import logs
 from metromq.broker.broker import Broker
+from metromq.broker.exposure import exposed
+from metromq.broker.hub_storage import set_aside_journal
 from metromq.broker.memory import keep_buffers
 
 __all__ = [
     "Broker",
+    "exposed",
     "keep_buffers",
     "logs",
+    "set_aside_journal",
 ]

@@ -3,12 +3,14 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from metromq.broker import logs
 from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.doorstep import TlsDoor, most_newcomers
 from metromq.broker.file_access import FileAccess
 from metromq.broker.http_listener import HttpListener
 from metromq.broker.hub_storage import HubStorage
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
 
 TICK_S = 0.25
+FLOOD_TICKS = 40  # a flood of silent connections is told of every ten seconds
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
 
@@ -66,6 +69,7 @@ class Broker:
         self._keeper: HubStorage | None = None
         self._http: HttpListener | None = None
         self._recording: Recording | None = None
+        self._turned_away = 0
         self.ports: list[int] = []
 
     @property
@@ -106,7 +110,8 @@ class Broker:
         if config.durability != "memory":
             self._keeper = HubStorage(config, self._accept_damage)
         keeper = self._keeper
-        self.hub = Hub(settings_of(config), keeper.log if keeper else None, config.name)
+        settings = replace(settings_of(config), max_unconnected=most_newcomers(config.limits.max_unconnected))
+        self.hub = Hub(settings, keeper.log if keeper else None, config.name)
         self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
         self.cycle.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
@@ -173,23 +178,23 @@ class Broker:
         tls = tls_context(listener) if listener.is_secure else None
         if tls is not None:
             self._contexts.append((tls, listener))
+        door = TlsDoor(tls, self.config.limits.connect_timeout_s) if tls is not None else None
         anonymous = self.config.allows_anonymous(listener)
         server: asyncio.Server | WebSocketServer
         try:
             if listener.is_websocket:
                 from metromq.broker.websocket import serve_websocket  # a slow import that few brokers need
 
-                server = socket_server = await serve_websocket(self.cycle, access, listener, anonymous, tls)
+                server = socket_server = await serve_websocket(self.cycle, access, listener, anonymous, door)
                 # Clients are closed by us, behind their DISCONNECT.
                 self._closers.append(partial(socket_server.close, close_connections=False))
             else:
                 server = await loop.create_server(
                     lambda: StreamWriter(  # type: ignore[arg-type, return-value]
-                        self.cycle, access, anonymous, listener.use_identity_as_username
+                        self.cycle, access, anonymous, listener.use_identity_as_username, door
                     ),
                     listener.host,
                     listener.port,
-                    ssl=tls,
                     backlog=4096,
                 )
                 self._closers.append(server.close)
@@ -226,11 +231,23 @@ class Broker:
             ticks += 1
             if ticks % 4 == 0:
                 self._reporter.sample()
+            if ticks % FLOOD_TICKS == 0:
+                self._tell_of_flood()
             if self._recording is not None:
                 self._recording.tick()
             if self._keeper is not None and ticks % 4 == 0:
                 self._keeper.tick(self._recording is not None)
             self.cycle.worked()
+
+    def _tell_of_flood(self) -> None:
+        newcomers = self.hub.connections.newcomers
+        turned_away, self._turned_away = newcomers.turned_away - self._turned_away, newcomers.turned_away
+        if turned_away:
+            logs.warning(
+                "connections that said nothing gave way to newer ones",
+                connections=turned_away,
+                max_unconnected=self.hub.settings.max_unconnected,
+            )
 
     async def _publish_sys(self, interval_s: float) -> None:
         while True:
@@ -252,6 +269,7 @@ class Broker:
             close()
         if hasattr(self, "cycle"):
             await self._say_goodbye()
+            self.hub.connections.newcomers.turn_all_away()
         if hasattr(self, "access"):
             await self.access.answers.close()
         for server in self._servers:
@@ -296,6 +314,7 @@ def settings_of(config: Config) -> HubSettings:
         receive_maximum=limits.receive_maximum,
         max_topic_alias=limits.max_topic_alias,
         max_subscriptions_per_client=limits.max_subscriptions_per_client,
+        max_filter_bytes_per_client=limits.max_filter_bytes_per_client,
         max_keepalive_s=limits.max_keepalive_s,
         max_session_expiry_s=limits.max_session_expiry_s,
         max_qos=limits.max_qos,
@@ -303,6 +322,7 @@ def settings_of(config: Config) -> HubSettings:
         max_retained_messages=limits.max_retained_messages,
         max_topic_levels=limits.max_topic_levels,
         max_connections=limits.max_connections,
+        max_unconnected=limits.max_unconnected,
         connect_timeout_s=limits.connect_timeout_s,
         max_connects_per_s=limits.max_connects_per_s,
         record_qos0=config.journal.record_qos0,

@@ -4,6 +4,7 @@ from metromq.broker.auth.acl import Acl, load_acl
 from metromq.broker.auth.authenticator import Authenticator, Credentials, load_authenticator
 from metromq.broker.auth_answers import AuthAnswers, Exchange
 from metromq.config import Auth
+from metromq.protocol import reasons
 from metromq.protocol.session import Access, AccessDecision, Peer, Session
 
 
@@ -45,6 +46,14 @@ class FileAccess(Access):
     def connect(
         self, peer: Peer, client_id: str, username: str | None, password: bytes | None, method: str | None, data: bytes
     ) -> AccessDecision:
+        if client_id.startswith("$"):  # before the password is looked at: peers are asked elsewhere, without a limit
+            return AccessDecision(
+                reasons.CLIENT_IDENTIFIER_NOT_VALID, "client identifiers that start with $ are reserved"
+            )
+        if peer.needs_identity and not peer.identity:
+            return AccessDecision(
+                reasons.NOT_AUTHORIZED, "the client's certificate has no common name, which is the user name here"
+            )
         request = Credentials(
             client_id, username, password, method, data, peer.identity or None, peer.anonymous_allowed
         )
@@ -68,7 +77,9 @@ class FileAccess(Access):
         return self._acl is None or self._acl.may_publish(session.username or None, session.client_id, topic)
 
     def may_subscribe(self, session: Session, filter: str) -> bool:
-        return self._acl is None or self._acl.may_subscribe(session.username or None, session.client_id, filter)
+        if self._acl is None or self._auth.unreadable_filters == "grant":
+            return True
+        return self._acl.may_subscribe(session.username or None, session.client_id, filter)
 
     def may_read(self, session: Session, topic: str) -> bool:
         return self._acl is None or self._acl.may_read(session.username or None, session.client_id, topic)

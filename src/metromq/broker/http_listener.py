@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
+from metromq.broker.doorstep import Knock
 from metromq.errors import ConfigError
+from metromq.protocol.session import Newcomers
 
 MAX_HEAD_BYTES = 16 * 1024
 PATIENCE_S = 10.0  # for a whole request
+MOST_ASKERS = 100  # at a time; beyond that the oldest, who is the slowest, gives way
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 TEXT = "text/plain; charset=utf-8"
 
@@ -30,6 +33,7 @@ class HttpListener:
         self._host = host
         self._port = port
         self._pages = pages
+        self._askers = Newcomers(MOST_ASKERS)
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -46,6 +50,8 @@ class HttpListener:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        knock = Knock(writer.transport)
+        self._askers.came(knock)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -54,6 +60,7 @@ class HttpListener:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asks badly, or leaves, gets nothing
         finally:
+            self._askers.gone(knock)
             writer.close()
 
     def answer(self, head: bytes) -> bytes:

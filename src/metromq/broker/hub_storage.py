@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from metromq.broker import logs
 from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import JournalError, JournalFull
-from metromq.journal import GroupCommit, Journal
+from metromq.journal import GroupCommit, Journal, set_aside
 from metromq.protocol.session import Hub, Log, Snapshot, recover
 from metromq.telemetry import held_position
 
@@ -47,7 +48,7 @@ class HubStorage:
     def __init__(self, config: Config, accept_damage: bool) -> None:
         self._config = config
         self._journal = Journal.open(
-            config.data_dir / "journal", config.journal.segment_bytes, accept_damage, config.journal.min_free_bytes
+            journal_directory(config), config.journal.segment_bytes, accept_damage, config.journal.min_free_bytes
         )
         if self._journal.cut_bytes:
             logs.warning("cut off an incomplete last record", directory=config.data_dir, bytes=self._journal.cut_bytes)
@@ -157,6 +158,15 @@ class HubStorage:
             logs.error("no final snapshot; the next start will read more of the journal", problem=error)
         finally:
             self._journal.close()
+
+
+def journal_directory(config: Config) -> Path:
+    return config.data_dir / "journal"
+
+
+def set_aside_journal(config: Config) -> Path:
+    """Moves a journal that cannot be used out of the way; where it is now."""
+    return set_aside(journal_directory(config))
 
 
 def _snapshot_done(job: "asyncio.Future[None]") -> None:

@@ -71,6 +71,7 @@ class StatusCollector(Collector):
         for link in self._status.links:
             family.add_metric([link.peer], float(link.state == UP))
         yield family
+        yield from self._ways()
         for kind, table in ((GaugeMetricFamily, LINK_GAUGES), (CounterMetricFamily, LINK_COUNTERS)):
             for name, text in table.items():
                 family = kind(f"metromq_link_{name}", text, labels=["peer"])
@@ -80,6 +81,20 @@ class StatusCollector(Collector):
         areas = sum(1 for area in self._status.areas if not area.home)
         yield GaugeMetricFamily("metromq_areas", "Areas this broker is responsible for", value=len(self._status.areas))
         yield GaugeMetricFamily("metromq_areas_taken_over", "Areas taken over from another broker", value=areas)
+
+    def _ways(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "metromq_link_relayed", "1 while messages go through a third broker", labels=["peer"]
+        )
+        for link in self._status.links:
+            family.add_metric([link.peer], float(bool(link.via)))
+        yield family
+        text = "How far the peer's clock is ahead of this broker's, in seconds"
+        family = GaugeMetricFamily("metromq_link_clock_ahead_s", text, labels=["peer"])
+        for link in self._status.links:
+            if link.clock_ahead_s is not None:
+                family.add_metric([link.peer], link.clock_ahead_s)
+        yield family
 
 
 def metrics_page(status: BrokerStatus, counters: BrokerCounters, extra: Mapping[str, float]) -> HttpAnswer:

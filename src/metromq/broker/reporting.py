@@ -21,6 +21,7 @@ from metromq.federation import (
     stages,
     step_to_json,
     to_json,
+    with_ways,
 )
 from metromq.federation.host import Host
 from metromq.federation.links import Link
@@ -146,10 +147,11 @@ class Reporter:
         assert self._host is not None
         peer, backlog = link.peer, link.backlog
         waiting, in_flight = backlog.waiting(), len(backlog.inflight)
+        skew = self._host.node.skews.of(peer)
         return LinkStatus(
             peer,
             UP if link.up else DOWN,
-            link.problem,
+            link.problem or self._host.problem(peer),
             waiting,
             in_flight,
             backlog.unsettled(),
@@ -158,11 +160,18 @@ class Reporter:
             link.sent_bytes,
             self._host.receiving.messages.get(peer, 0),
             self._host.receiving.bytes.get(peer, 0),
-            *(
-                round(self._meter.rate(f"{peer} {name}"), 1)
-                for name in ("messages_sent", "bytes_sent", "messages_received", "bytes_received")
-            ),
+            *self._rates(peer),
+            self._host.via(peer),
+            skew.ahead_us / 1e6 if skew is not None else None,
+            skew.round_trip_us / 2e6 if skew is not None else None,
         )
+
+    def _rates(self, peer: str) -> tuple[float, float, float, float]:
+        sent, sent_bytes, received, received_bytes = (
+            round(self._meter.rate(f"{peer} {name}"), 1)
+            for name in ("messages_sent", "bytes_sent", "messages_received", "bytes_received")
+        )
+        return sent, sent_bytes, received, received_bytes
 
     def _lag_s(self, backlog: Backlog) -> float:
         """The age of the oldest message that waits for an acknowledgement or for its turn."""
@@ -199,7 +208,7 @@ class Reporter:
             )
         except PeerViolation as error:
             return HttpAnswer(f"{error}\n".encode(), status=400)
-        return HttpAnswer(json.dumps(step_to_json(step)).encode() + b"\n", JSON)
+        return HttpAnswer(json.dumps(step_to_json(with_ways(step, self._host))).encode() + b"\n", JSON)
 
     def _subscribers(self, topic: str) -> int:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""

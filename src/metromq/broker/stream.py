@@ -4,6 +4,7 @@ import asyncio
 import os
 from typing import Final, final
 
+from metromq.broker.doorstep import Knock, TlsDoor
 from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.protocol.session import Access, Connection, Peer
 
@@ -16,27 +17,52 @@ LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its w
 class StreamWriter(Writer):
     """`data_received` and the other methods are what the event loop calls."""
 
-    def __init__(self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
+    def __init__(
+        self,
+        cycle: WriteCycle,
+        access: Access,
+        anonymous_allowed: bool,
+        identity_as_username: bool,
+        tls: TlsDoor | None = None,
+    ) -> None:
         peer = Peer("", anonymous_allowed)
         super().__init__(cycle, Connection(cycle.hub, access, peer))
         self.identity_as_username = identity_as_username
+        self.tls = tls
+        self.knock: Knock | None = None  # until the connection is lost
         self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.buffered = False  # the transport may still hold bytes that must go first
         self.patience: asyncio.TimerHandle | None = None  # set while this publisher waits for a receiver
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        """Called once, and with TLS once more when the handshake is over; it counts from the first time on."""
+        if self.knock is None:
+            self.knock = knock = Knock(transport)
+            self.connection.newcomer = knock
+            if self.tls is not None:
+                knock.secured_by(self.tls, transport, self)
+            self.cycle.hub.connections.newcomers.came(knock)
+            if self.tls is not None:
+                return
+        if self.output.closing:  # it took too long
+            transport.abort()
+            return
         self.transport = transport
         peer = self.connection.peer
         address = transport.get_extra_info("peername")
         peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
         certificate = transport.get_extra_info("peercert")
-        if certificate and self.identity_as_username:
-            peer.identity = common_name(certificate)
+        if self.identity_as_username:
+            peer.needs_identity = True
+            peer.identity = common_name(certificate or {})
         if transport.get_extra_info("sslcontext") is None:
             self.fd = transport.get_extra_info("socket").fileno()
         else:
             peer.transport = "tls"
+
+    def not_secured(self) -> None:
+        self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
@@ -66,8 +92,9 @@ class StreamWriter(Writer):
     def eof_received(self) -> bool:
         return False
 
-    def connection_lost(self, error: BaseException | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         self.transport = None
+        self.knock = None
         self.fd = -1
         self.account(0)
         cycle = self.cycle
@@ -97,6 +124,8 @@ class StreamWriter(Writer):
         if transport is None:
             output.take()
             output.sent(0)
+            if output.closing and self.knock is not None:  # in the middle of a TLS handshake
+                self.knock.turn_away()
             return
         if self.paused:
             self._measure()

@@ -1,14 +1,19 @@
 """A client over WebSocket, on the `websockets` library."""
 
 import asyncio
-import ssl
-from typing import final
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import cast, final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
+from metromq.broker.doorstep import Knock, TlsDoor
+from metromq.broker.origins import Origins
 from metromq.broker.stream import common_name
 from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Listener
@@ -69,8 +74,56 @@ class WebSocketWriter(Writer):
             self.cycle.worked()
 
 
+def greeted(cycle: WriteCycle, tls: TlsDoor | None) -> type[ServerConnection]:
+    """Connections that count as newcomers from their first moment, through TLS and the upgrade to WebSocket."""
+    newcomers = cycle.hub.connections.newcomers
+
+    class Greeted(ServerConnection):
+        knock: Knock | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if self.knock is not None:
+                super().connection_made(transport)
+                return
+            bare = cast(asyncio.Transport, transport)
+            self.knock = Knock(bare)
+            if tls is not None:
+                self.knock.secured_by(tls, bare, self)
+            newcomers.came(self.knock)
+            if tls is None:
+                super().connection_made(transport)
+
+        def not_secured(self) -> None:
+            assert self.knock is not None
+            newcomers.gone(self.knock)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.not_secured()
+            super().connection_lost(exc)
+
+    return Greeted
+
+
+def _check_origin(origins: Origins, socket: ServerConnection, request: Request) -> Response | None:
+    if origins.may_connect(request.headers.get_all("Origin"), request.headers.get("Host", "")):
+        return None
+    return socket.respond(HTTPStatus.FORBIDDEN, "pages of this origin need an entry in websocket_origins\n")
+
+
+def _logger() -> logging.Logger:
+    """Without what strangers can cause: each bad request would be a page in the log."""
+    logger = logging.getLogger("metromq.websocket")
+    logger.setLevel(logging.WARNING)
+    logger.addFilter(_is_ours)
+    return logger
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.getMessage() != "opening handshake failed"
+
+
 async def serve_websocket(
-    cycle: WriteCycle, access: Access, listener: Listener, anonymous_allowed: bool, tls: ssl.SSLContext | None
+    cycle: WriteCycle, access: Access, listener: Listener, anonymous_allowed: bool, tls: TlsDoor | None
 ) -> Server:
     """Opens the door; clients must offer the subprotocol `mqtt` [MQTT-6.0.0-3]."""
 
@@ -78,9 +131,11 @@ async def serve_websocket(
         address = socket.remote_address
         peer = Peer(f"{address[0]}:{address[1]}", anonymous_allowed, "", listener.kind)
         if listener.use_identity_as_username:
+            peer.needs_identity = True
             peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
         cycle.now()
         writer = WebSocketWriter(cycle, Connection(cycle.hub, access, peer), socket)
+        writer.connection.newcomer = getattr(socket, "knock", None)
         writing = asyncio.create_task(writer.write())
         try:
             await writer.read()
@@ -98,7 +153,10 @@ async def serve_websocket(
         handle,
         listener.host,
         listener.port,
-        ssl=tls,
+        create_connection=greeted(cycle, tls),
+        process_request=partial(_check_origin, Origins(listener)),
+        logger=_logger(),
+        open_timeout=cycle.hub.settings.connect_timeout_s,
         subprotocols=[Subprotocol("mqtt"), Subprotocol("mqttv3.1")],
         max_size=cycle.hub.settings.max_packet_size_bytes + 5,
         compression=None,

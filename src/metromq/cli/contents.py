@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,15 +12,15 @@ if TYPE_CHECKING:
 Spans = Sequence[tuple[int, int]]
 
 
-def say_content(broker: str, content: "Content", lake: Path, data: Sequence[str]) -> None:
+def say_content(broker: str, content: "Content", lake: str, data: Sequence[str]) -> None:
     for text in sentences(broker, content, lake, data):
         click.echo(text, err=True)
 
 
-def sentences(broker: str, content: "Content", lake: Path, data: Sequence[str]) -> list[str]:
+def sentences(broker: str, content: "Content", lake: str, data: Sequence[str]) -> list[str]:
     said: list[str] = []
     if content.wrong:
-        again = ["metromq", "pipeline", "repair", "--lake", str(lake), *(w for text in data for w in ("--data", text))]
+        again = ["metromq", "pipeline", "repair", "--lake", lake, *(w for text in data for w in ("--data", text))]
         said.append(f"{rows_at(content.wrong)} differ from the journal. `{shlex.join(again)}` writes them again.")
     if content.foreign:
         said.append(

@@ -87,9 +87,17 @@ def _show(found: Trace, console: Console) -> None:
     for leg in found.legs:
         if leg is not first:
             parent = next(branch for (broker, _), branch in reversed(branches.items()) if broker == leg.sender)
-            branches[leg.broker, leg.stage] = parent.add(f"-> [bold]{leg.broker}[/] as {leg.stage}: it {leg.why}")
+            branches[leg.broker, leg.stage] = parent.add(
+                f"-> [bold]{leg.broker}[/] as {leg.stage}{_way(leg)}: it {leg.why}"
+            )
         _add_facts(branches[leg.broker, leg.stage], leg, subscription)
     console.print(tree, highlight=False)
+
+
+def _way(leg: Leg) -> str:
+    if leg.via:
+        return f", through [bold]{leg.via}[/] because {leg.sender} cannot reach it directly"
+    return f", [red]waiting at {leg.sender}[/] ({escape(leg.waits)})" if leg.waits else ""
 
 
 def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:
@@ -101,7 +109,8 @@ def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:
         branch.add(escape(reason))
     if subscription:
         for hop in step.hops:
-            branch.add(f"announced to [bold]{hop.peer}[/]: {hop.why}")
+            through = f", through [bold]{hop.via}[/]" if hop.via else ""
+            branch.add(f"announced to [bold]{hop.peer}[/]{through}: {hop.why}")
         if not step.hops:
             branch.add("announced to no other broker")
     branch.add(_interest(step, subscription))

@@ -63,7 +63,7 @@ def command(
     if password is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt="Reenter password", err=True)
     lines = [] if create else read_lines(file)
-    write_lines(file, set_user(lines, username, hashed(password, kind, iterations)))
+    write_lines(file, set_user(lines, username, hashed(password, kind, iterations)), anew=create)
 
 
 def hashed(password: str, kind: str, iterations: int | None) -> str:
@@ -120,18 +120,36 @@ def read_lines(file: Path) -> list[str]:
         raise UsageError(f"{file} cannot be read: {error}") from error
 
 
-def write_lines(file: Path, lines: list[str]) -> None:
-    """Replaces the file in one step, so that a broker never reads half of it, and only for its owner's eyes."""
+def write_lines(file: Path, lines: list[str], anew: bool = False) -> None:
+    """Replaces the file in one step, so that a broker never reads half of it; a new one is only for its owner's eyes.
+
+    An old one keeps its owner and group, and unless it is made `anew` its mode: the broker may be another user.
+    """
     try:
         with replacing(file, mode=0o600) as out:
             out.write("".join(f"{line}\n" for line in lines).encode())
             if file.exists():
-                before = file.stat()
-                os.fchmod(out.fileno(), before.st_mode & 0o777)
-                if os.geteuid() == 0:
-                    os.fchown(out.fileno(), before.st_uid, before.st_gid)
+                keep_owner(file, out.fileno())
+                if not anew:
+                    os.fchmod(out.fileno(), file.stat().st_mode & 0o777)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+    if file.stat().st_mode & 0o007:
+        click.echo(f"metromq: every user of this machine can use {file}; to stop that: chmod o-rwx {file}", err=True)
+
+
+def keep_owner(file: Path, descriptor: int) -> None:
+    """Gives what takes the place of `file` to whom that belongs."""
+    before, now = file.stat(), os.fstat(descriptor)
+    if (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid):
+        return
+    try:
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+    except PermissionError:
+        raise UsageError(
+            f"{file} belongs to user {before.st_uid} and group {before.st_gid}, which only that user or root can keep: "
+            f"run this as one of them (sudo -u '#{before.st_uid}' metromq passwd ...)"
+        ) from None
 
 
 def _user(line: str) -> str | None:

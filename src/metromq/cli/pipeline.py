@@ -19,19 +19,19 @@ from rich.table import Table
 from rich.text import Text
 
 from metromq.cli.contents import count_of, say_content
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from metromq.pipeline import BrokerCheck, ChoiceCost, SiteCost, Taken
 
-DEFAULT_LAKE = Path("metromq-lake")
+DEFAULT_LAKE = "metromq-lake"
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 lake_option = click.option(
-    "--lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True, help="Directory of the lake."
+    "--lake", default=DEFAULT_LAKE, show_default=True, help="Directory or URI of the lake, such as s3://bucket/lake."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 master_option = click.option(
@@ -69,7 +69,7 @@ def command() -> None:
     ),
 )
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="The broker's data directory.")
-@click.option("--lake", default=str(DEFAULT_LAKE), show_default=True, help="Directory or URI of the lake.")
+@lake_option
 @click.option("--broker", required=True, help="The broker's name.")
 @click.option("--every", type=float, default=1.0, show_default=True, help="Seconds between files.")
 @click.option("--from", "start", type=int, help="Record again from this offset; tables still get every record once.")
@@ -86,10 +86,13 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
         if once:
             stop.set()
         area = Landing(f"{lake.rstrip('/')}/landing")
+        area.store.check()
         area.remove_unfinished(broker)
         recorder = Recorder(broker, data / "journal", area, spool=data, start=start)
         try:
             recorder.run(stop, every, parent, partial(click.echo, err=True))
+        except OSError as error:
+            raise MetroError(f"cannot record into {lake}: {error}; the journal keeps what waits") from error
         finally:
             recorder.close()
 
@@ -99,11 +102,11 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     epilog=examples(
         "run --lake lake           until Ctrl-C",
         "run --lake lake --once    load what there is now, refresh the statistics, then stop",
-        "run --lake /shared/lake --master spark://host:7077",
+        "run --lake s3://bucket/lake --master spark://host:7077",
     ),
 )
 @lake_option
-@click.option("--landing", help="Landing area, if not in the lake: any path that Spark can read.")
+@click.option("--landing", help="Landing area, if not in the lake: a directory or a URI.")
 @click.option("--once", is_flag=True, help="Load everything there is now, then stop.")
 @click.option(
     "--refresh",
@@ -128,7 +131,7 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 @conf_option
 @json_option
 def run_command(
-    lake: Path,
+    lake: str,
     landing: str | None,
     once: bool,
     refresh: float,
@@ -181,7 +184,7 @@ def run_command(
 @memory_option
 @conf_option
 @json_option
-def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
+def refresh_command(lake: str, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
     """Bring the statistics up to date now; `run` does so every 30 seconds."""
     from metromq.pipeline import lake_or_usage_error, refresh
 
@@ -212,7 +215,7 @@ def refresh_command(lake: Path, hours: int, master: str, memory: str, conf: tupl
 @conf_option
 @json_option
 def what_if_command(
-    lake: Path,
+    lake: str,
     routing: str,
     day: datetime | None,
     city_name: str | None,
@@ -264,7 +267,7 @@ data_option = click.option(
 @json_option
 @click.pass_context
 def check_command(
-    context: click.Context, lake: Path, landing: str | None, data: tuple[str, ...], offsets_only: bool, as_json: bool
+    context: click.Context, lake: str, landing: str | None, data: tuple[str, ...], offsets_only: bool, as_json: bool
 ) -> None:
     """Find gaps in the offsets of every broker, and rows that differ from its journal.
 
@@ -314,7 +317,7 @@ def _with_journals(columns: list[str], rows: list[list[Any]], journals: list[str
 @click.pass_context
 def repair_command(
     context: click.Context,
-    lake: Path,
+    lake: str,
     landing: str | None,
     data: tuple[str, ...],
     master: str,
@@ -357,7 +360,7 @@ def _gaps(gaps: Sequence[Any]) -> str:
     "--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Hours to keep replaced files."
 )
 @json_option
-def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
+def compact_command(lake: str, keep_hours: int, as_json: bool) -> None:
     """Merge the small files of every table. `run` may keep running meanwhile."""
     from metromq.pipeline import compact, lake_or_usage_error
 
@@ -375,7 +378,7 @@ def compact_command(lake: Path, keep_hours: int, as_json: bool) -> None:
     "--keep-hours", type=click.IntRange(min=0), default=24, show_default=True, help="Hours to keep removed files."
 )
 @json_option
-def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
+def expire_command(lake: str, older_than: str, statistics: bool, keep_hours: int, as_json: bool) -> None:
     """Delete old days."""
     from metromq.pipeline import expire, lake_or_usage_error
 
@@ -400,7 +403,7 @@ def expire_command(lake: Path, older_than: str, statistics: bool, keep_hours: in
 @conf_option
 @json_option
 def sql_command(
-    query: str, lake: Path, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
+    query: str, lake: str, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
 ) -> None:
     """Query the tables of a lake."""
     from metromq.pipeline import ask, lake_or_usage_error

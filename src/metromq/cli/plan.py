@@ -110,8 +110,7 @@ Exit status: 0 with a plan, 1 if it is proven that nothing fits, 3 if no plan wa
 )
 @click.option(
     "--lake",
-    type=click.Path(path_type=Path),
-    default=Path("metromq-lake"),
+    default="metromq-lake",
     show_default=True,
     help="For --from lake: the lake. For --from city, if given: the lake with each topic's traffic.",
 )
@@ -148,7 +147,7 @@ def command(
     origin: str,
     city_name: str | None,
     data: Path,
-    lake: Path,
+    lake: str,
     devices: Path | None,
     method: Method,
     time_limit: float,
@@ -228,7 +227,7 @@ def _document(
     return document
 
 
-def _source(origin: str, city: str | None, data: Path, lake: Path, devices: Path | None) -> Source:
+def _source(origin: str, city: str | None, data: Path, lake: str, devices: Path | None) -> Source:
     if origin == "city":
         given = click.get_current_context().get_parameter_source("lake") == ParameterSource.COMMANDLINE
         return from_city(city, data, devices, lake if given else None)

@@ -39,7 +39,7 @@ def present_from(path: Path, problem: Problem) -> Placement:
     return read_placement(read_document(path), problem, str(path))
 
 
-def from_lake(lake: Path, devices: Path | None) -> Source:
+def from_lake(lake: str, devices: Path | None) -> Source:
     """Traffic from the tables; devices, links and the services' workload per Mbps from a file, which has no traffic."""
     if devices is None:
         raise UsageError("--from lake needs --devices FILE: the tables have traffic, but no capacities and links")
@@ -50,7 +50,7 @@ def from_lake(lake: Path, devices: Path | None) -> Source:
     return Source(read_problem(raw, f"{devices} with {lake}"))
 
 
-def _lake_rows(lake: Path, needed: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
+def _lake_rows(lake: str, needed: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
     try:
         from metromq.pipeline import Lake
     except ImportError as error:
@@ -114,7 +114,7 @@ def _counted(rows: Iterable[Row], inside: set[str]) -> dict[str, dict[str, int]]
     return found
 
 
-def from_city(city: str | None, data: Path, devices: Path | None, lake: Path | None = None) -> Source:
+def from_city(city: str | None, data: Path, devices: Path | None, lake: str | None = None) -> Source:
     """The areas of a running city as topics, and where they are served now; traffic by topic if there is a lake."""
     status = asyncio.run(ask_city(city_running(city, data, os.environ), data))
     tau = None if lake is None else _lake_rows(lake, ("planner_tau",))["planner_tau"]

@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
 import uvloop
 
-from metromq.broker import Broker, keep_buffers, logs
+from metromq.broker import Broker, exposed, keep_buffers, logs, set_aside_journal
 from metromq.config import Config, Listener, load_config, parse_listener, validate
 from metromq.control import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
-from metromq.errors import ConfigError, UsageError
+from metromq.errors import ConfigError, JournalUnusable, UsageError
 from metromq.federation import City
 
 EPILOG = """\b
@@ -39,6 +40,21 @@ class Role:
     peer_addresses: dict[str, tuple[str, int]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Damage:
+    """What to do with a journal that cannot be used: neither is to refuse to start."""
+
+    accepted: bool
+    set_aside: bool
+
+
+WHAT_TO_DO = (
+    "Restore a backup, or start with --accept-damage (keeps all that is whole) or, if that is refused too, with "
+    "--set-aside-damaged (moves the journal to journal.damaged-1 and starts empty)."
+)
+LOST = "sessions, subscriptions, queued and retained messages, wills, what peers had not received"
+
+
 @click.command("serve", epilog=EPILOG)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with the settings.")
 @click.option(
@@ -49,6 +65,7 @@ class Role:
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /status at this address.")
 @click.option("--record", metavar="LAKE", help="Record QoS 1 and 2 messages, and telemetry, into this lake.")
 @click.option("--accept-damage", is_flag=True, help="Start even if part of the journal is damaged and lost.")
+@click.option("--set-aside-damaged", is_flag=True, help="Move a journal that cannot be used aside and start empty.")
 @click.option("--city", "city_name", metavar="CITY", help="Join a city: a TOML file or the name of a preset.")
 @click.option("--name", help="This broker's name in the city.")
 @click.option(
@@ -67,6 +84,7 @@ def command(
     metrics: str | None,
     record: str | None,
     accept_damage: bool,
+    set_aside_damaged: bool,
     city_name: str | None,
     name: str | None,
     peers: tuple[str, ...],
@@ -84,7 +102,7 @@ def command(
     config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
     keep_buffers()
-    uvloop.run(run(config, accept_damage, role, until_eof))
+    uvloop.run(run(config, Damage(accept_damage, set_aside_damaged), role, until_eof))
 
 
 def with_options(
@@ -106,7 +124,8 @@ def with_options(
         door = parse_listener(metrics)
         changes["metrics"] = dataclasses.replace(config.metrics, host=door.host, port=door.port)
     if record is not None:
-        changes["recorder"] = dataclasses.replace(config.recorder, lake=str(Path(record).absolute()))
+        lake = record if "://" in record else str(Path(record).absolute())
+        changes["recorder"] = dataclasses.replace(config.recorder, lake=lake)
     config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
     validate(config)
     return config
@@ -146,15 +165,15 @@ def peer_addresses(city: City, name: str, given: tuple[str, ...]) -> dict[str, t
     return found
 
 
-async def run(config: Config, accept_damage: bool = False, role: Role | None = None, until_eof: bool = False) -> None:
+async def run(config: Config, damage: Damage, role: Role | None = None, until_eof: bool = False) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if until_eof:
         loop.add_reader(sys.stdin.fileno(), _read_until_eof, loop, stop)
-    city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
-    async with Broker(config, accept_damage=accept_damage, city=city, peer_addresses=peers) as broker:
+    async with AsyncExitStack() as stack:
+        broker = await start(stack, config, damage, role)
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
         gc.collect()
         gc.freeze()  # what start-up made stays; collections then look only at what came later
@@ -168,6 +187,25 @@ async def run(config: Config, accept_damage: bool = False, role: Role | None = N
     if role is not None:
         forget_place(config.data_dir, os.getpid())
     logs.info("stopped")
+
+
+async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Role | None) -> Broker:
+    """The broker; if its journal cannot be used, with an empty one where that was asked for."""
+
+    def made() -> Broker:
+        city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
+        return Broker(config, accept_damage=damage.accepted, city=city, peer_addresses=peers)
+
+    for found in exposed(config, role.city.links.secret_file if role is not None else None):
+        logs.warning(f"other users of this machine can read {found.what}", path=found.path, to_do=found.remedy)
+    try:
+        return await stack.enter_async_context(made())
+    except JournalUnusable as error:
+        if not damage.set_aside:
+            raise JournalUnusable(f"{error}\n{WHAT_TO_DO}") from error
+        aside = set_aside_journal(config)
+        logs.error("the journal was set aside, and the broker starts empty", journal=aside, lost=LOST, problem=error)
+    return await stack.enter_async_context(made())
 
 
 def _read_until_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from metromq.cli.tables import brokers_table, links_table, problems, totals
+from metromq.cli.tables import brokers_table, links_table, problems, totals, wrong_clocks
 from metromq.control import DEFAULT_DATA, ask_city, city_running
 from metromq.federation import UP, to_json
 
@@ -22,7 +22,9 @@ Examples:
 \b
 The column "serves" has the areas that a broker is responsible for now: 1/2@3 means since epoch 3, and (1/2@3) that
 it has taken the area over from its home broker.
-Without --links, only links that are down, behind or carrying messages are listed.
+Without --links, only links that are down, behind, relayed or carrying messages are listed. "through b21" means that
+the broker cannot be reached directly, and messages go through b21. The column "clock" says how far the clock of the
+broker at the other end is ahead.
 
 \b
 Exit status: 0 if every broker of the city is up, 1 if not.
@@ -45,7 +47,8 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
 
     Shows the city in the data directory, or CITY (a TOML file or the name of a preset).
     """
-    status = asyncio.run(ask_city(city_running(city, data, os.environ), data))
+    known = city_running(city, data, os.environ)
+    status = asyncio.run(ask_city(known, data))
     if as_json:
         click.echo(json.dumps(to_json(status)))
     else:
@@ -55,7 +58,7 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
         if links is not None:
             console.print()
             console.print(links)
-        for line in problems(status):
+        for line in (*problems(status), *wrong_clocks(status, known.membership.clock_warning_ms / 1000)):
             console.print(line, highlight=False)
         console.print(totals(status), highlight=False)
     sys.exit(0 if all(broker.state == UP for broker in status.brokers) else 1)

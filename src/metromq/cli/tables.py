@@ -74,12 +74,12 @@ def links_table(status: CityStatus, every: bool) -> Table | None:
     table = Table(title="links", title_justify="left", box=None, pad_edge=False)
     for name in ("from", "to", "state"):
         table.add_column(name, no_wrap=True)
-    for name in ("backlog", "lag", "sent", "sent/s", "kB sent", "received", "received/s"):
+    for name in ("backlog", "lag", "sent", "sent/s", "kB sent", "received", "received/s", "clock"):
         table.add_column(name, justify="right")
     table.add_column("problem", overflow="fold")
     for broker in status.brokers:
         for link in broker.links:
-            if every or link.state != UP or link.backlog or link.messages_sent_per_s >= 0.1:
+            if every or link.state != UP or link.via or link.backlog or link.messages_sent_per_s >= 0.1:
                 table.add_row(*_link_row(broker.name, link))
     return table if table.row_count else None
 
@@ -88,7 +88,7 @@ def _link_row(broker: str, link: LinkStatus) -> list[str]:
     return [
         broker,
         link.peer,
-        f"[{STYLES[link.state]}]{link.state}[/]",
+        f"[yellow]through {link.via}[/]" if link.via else f"[{STYLES[link.state]}]{link.state}[/]",
         str(link.backlog),
         duration(link.lag_s) if link.backlog else "",
         str(link.messages_sent),
@@ -96,8 +96,28 @@ def _link_row(broker: str, link: LinkStatus) -> list[str]:
         f"{link.bytes_sent / 1000:.0f}",
         str(link.messages_received),
         f"{link.messages_received_per_s:.1f}",
+        _clock(link),
         link.problem,
     ]
+
+
+def _clock(link: LinkStatus) -> str:
+    if link.clock_ahead_s is None:
+        return ""
+    return f"{link.clock_ahead_s:+.1f} s" if abs(link.clock_ahead_s) >= 1.0 else f"{link.clock_ahead_s * 1000:+.0f} ms"
+
+
+def wrong_clocks(status: CityStatus, limit_s: float) -> list[str]:
+    """A line for each broker whose clock most of the others find wrong; for both, where only two can be compared."""
+    found: list[str] = []
+    for broker in status.brokers:
+        said = [link.clock_ahead_s for other in status.brokers for link in other.links if link.peer == broker.name]
+        skews = sorted(skew for skew in said if skew is not None)
+        middle = skews[(len(skews) - 1) // 2] if skews else 0.0
+        if abs(middle) > limit_s:
+            way = "ahead of" if middle > 0 else "behind"
+            found.append(f"{broker.name}: its clock is {duration(abs(middle))} {way} the others'; set it right")
+    return found
 
 
 def problems(status: CityStatus) -> list[str]:

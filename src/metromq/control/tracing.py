@@ -9,7 +9,7 @@ from pathlib import Path
 from metromq.control.city_status import NoAnswer, get_json
 from metromq.control.data_directory import lives, read_place
 from metromq.errors import ConfigError
-from metromq.federation import City, Node, TraceStep, explain_step, is_filter, stages, step_from_json
+from metromq.federation import City, Node, StepHop, TraceStep, explain_step, is_filter, stages, step_from_json
 
 Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[TraceStep | None]]
 
@@ -23,6 +23,8 @@ class Leg:
     stage: str
     why: str
     step: TraceStep | None  # None: the broker did not answer
+    via: str = ""  # the broker between the sender and this one
+    waits: str = ""  # why the copy waits at the sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +38,18 @@ class Trace:
 async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
     """Follows every copy until it is final; each broker is asked once for each stage, so this ends."""
     legs: list[Leg] = []
-    first: tuple[str, str, int, str, tuple[str, ...]] = (start, "", stages.CLIENT, "the client is connected here", ())
-    waiting = deque([first])
+    waiting = deque([("", StepHop(start, stages.NAMES[stages.CLIENT], "the client is connected here"))])
     seen: set[tuple[str, int]] = set()
     while waiting:
-        broker, sender, stage, why, served = waiting.popleft()
+        sender, hop = waiting.popleft()
+        broker, stage = hop.peer, stages.NAMES.index(hop.stage)
         if (broker, stage) in seen:
             continue
         seen.add((broker, stage))
-        step = await ask(broker, topic, stage, start, served)
-        legs.append(Leg(broker, sender, stages.NAMES[stage], why, step))
-        if step is None or is_filter(topic):
-            continue
-        for hop in step.hops:
-            waiting.append((hop.peer, broker, stages.NAMES.index(hop.stage), hop.why, hop.served))
+        step = await ask(broker, topic, stage, start, hop.served)
+        legs.append(Leg(broker, sender, hop.stage, hop.why, step, hop.via, hop.waits))
+        if step is not None and not is_filter(topic):
+            waiting += [(broker, onward) for onward in step.hops]
     return Trace(topic, start, live, tuple(legs))
 
 

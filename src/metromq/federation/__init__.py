@@ -2,7 +2,15 @@
 
 from metromq.federation import stages
 from metromq.federation.city import BrokerSpec, City, grid_city, haversine_km, split_address
-from metromq.federation.explaining import TraceStep, explain_step, is_filter, step_from_json, step_to_json
+from metromq.federation.explaining import (
+    StepHop,
+    TraceStep,
+    explain_step,
+    is_filter,
+    step_from_json,
+    step_to_json,
+    with_ways,
+)
 from metromq.federation.node import Node
 from metromq.federation.status import (
     DOWN,
@@ -28,6 +36,7 @@ __all__ = [
     "CityStatus",
     "LinkStatus",
     "Node",
+    "StepHop",
     "TraceStep",
     "Traffic",
     "broker_from_json",
@@ -40,4 +49,5 @@ __all__ = [
     "step_from_json",
     "step_to_json",
     "to_json",
+    "with_ways",
 ]

@@ -75,6 +75,8 @@ class Membership:
     # Brokers of other clusters are greeted this much more rarely; the paper greets only inside the cluster.
     far_factor: Annotated[int, Range(1, 100)] = 4
     takeover: Takeover = "nearest"
+    # Clocks that are further apart are warned about: times in the lake and expiry after a restart need them.
+    clock_warning_ms: Milliseconds = 1000
 
 
 @dataclass(frozen=True, slots=True)

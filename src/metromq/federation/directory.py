@@ -67,6 +67,7 @@ class Directory:
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
+        self.on_claim: Callable[[str, ClientClaim], None] = lambda broker, claim: None  # told of every client's place
 
     def keeper_of(self, client: str) -> str:
         number = _hash(client)
@@ -76,6 +77,13 @@ class Directory:
             if weight > best:
                 best, keeper = weight, broker
         return keeper
+
+    def heir_of(self, client: str, broker: str) -> str:
+        """The client's directory if `broker` were not there; empty: there is no other broker."""
+        kept, self._hashes = self._hashes, [item for item in self._hashes if item[0] != broker]
+        heir = self.keeper_of(client) if self._hashes else ""
+        self._hashes = kept
+        return heir
 
     def has(self, client: str) -> bool:
         return client in self._own
@@ -155,6 +163,7 @@ class Directory:
     def claimed(self, peer: str, claim: ClientClaim) -> list[Effect]:
         """As directory: someone says that it has the client."""
         self._clock.heard(claim.time_us)
+        self.on_claim(peer, claim)
         new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces, claim.clean_us)
         old = self._places.get(claim.client)
         if old is None or old.broker == peer:

@@ -111,7 +111,7 @@ def _pass_on(
     if arrival.stage == CLIENT and onward and not any(item.peer in host.up for item in onward):
         own = tuple(share for share in shares if host.announcer.members(share))
     names: tuple[str, ...] = ()
-    if arrival.stage > CLIENT:
+    if arrival.stage > CLIENT or arrival.served:
         names = tuple(dict.fromkeys((*arrival.served, host.name, arrival.origin)))
     done = arrival.shares_done + own
     check = arrival.check or arrival.stage in (OWNER, HANDOVER)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from metromq.federation.coordination.facts import Fact
-from metromq.federation.links.frames import Frame
+from metromq.federation.links.frames import Frame, WillTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,30 @@ class SessionTaken:
     foreign: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FireWill:
+    """The client's broker is lost, and the client with it: publish its will in its broker's place."""
+
+    will: WillTold
+
+
+@dataclass(frozen=True, slots=True)
+class WillFired:
+    """Another broker has fired the will that a client of ours left with the CONNECT of `time_us`."""
+
+    client: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSkewed:
+    """The peer's clock is so far ahead of ours: further than the city allows (`apart`), or no longer; for operators."""
+
+    peer: str
+    ahead_us: int
+    apart: bool
+
+
 Effect = (
     Send
     | Keep
@@ -134,4 +158,7 @@ Effect = (
     | SessionFound
     | SessionRefused
     | SessionTaken
+    | ClockSkewed
+    | FireWill
+    | WillFired
 )

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.interest import SHARE_PREFIX
@@ -21,6 +21,16 @@ class StepHop:
     stage: str
     why: str
     served: tuple[str, ...] = ()
+    via: str = ""  # the broker that it goes through, because the peer cannot be reached directly
+    waits: str = ""  # why it waits for the peer; empty: it does not
+
+
+class Ways(Protocol):
+    """What a running broker knows of the ways to its peers."""
+
+    def via(self, peer: str) -> str: ...
+
+    def problem(self, peer: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,16 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> TraceStep:
     return TraceStep(
         node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers
     )
+
+
+def with_ways(step: TraceStep, ways: Ways) -> TraceStep:
+    """The step with the ways that copies take now."""
+
+    def on_its_way(hop: StepHop) -> StepHop:
+        via = ways.via(hop.peer)
+        return dataclasses.replace(hop, via=via, waits="" if via else ways.problem(hop.peer))
+
+    return dataclasses.replace(step, hops=tuple(on_its_way(hop) for hop in step.hops))
 
 
 def step_to_json(step: TraceStep) -> dict[str, Any]:

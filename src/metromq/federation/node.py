@@ -14,6 +14,7 @@ from typing import Any, Final
 from metromq.errors import ProtocolViolation
 from metromq.federation.announcer import Announcer
 from metromq.federation.city import City
+from metromq.federation.clock_skew import ClockSkews
 from metromq.federation.coordination import coordinator_for
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
@@ -28,6 +29,7 @@ from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.directory import Directory
 from metromq.federation.distribution import NOWHERE, Arrival, Distribution, distribute
 from metromq.federation.effects import (
+    ClockSkewed,
     Effect,
     FactsLearnt,
     Keep,
@@ -55,11 +57,16 @@ from metromq.federation.links.frames import (
     InterestRequest,
     RetainedNone,
     RetainedRequest,
+    WillDropped,
+    WillsAnew,
+    WillsFired,
+    WillTold,
     decode_frame,
 )
 from metromq.federation.routing import ROUTINGS, Audience, Router
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
+from metromq.federation.wills import Wills
 
 CACHED_ROUTES: Final = 8192
 
@@ -96,11 +103,15 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
+        self.skews = ClockSkews()
+        self._wall_us = wall_us or (lambda: 0)
+        self._apart: set[str] = set()  # peers whose clocks differ too much from ours
         self._started_us = now_us
         self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
         self._silence_us = 0  # before the frame that is being handled
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
+        self.wills = Wills(name, self.directory, self.up, city.names)
         self.counters = NodeCounters()
         self._takeover = Takeover(name, self.table)
         self._neighbours = self.neighbours
@@ -118,13 +129,17 @@ class Node:
             ClientAnswer: lambda peer, frame, now_us: self.directory.answered(frame),
             ClientMoved: lambda peer, frame, now_us: self.directory.moved(frame),
             ClientReleased: self._released,
+            WillTold: lambda peer, frame, now_us: self.wills.told(frame, now_us),
+            WillDropped: lambda peer, frame, now_us: self.wills.taken_back(peer, frame),
+            WillsAnew: lambda peer, frame, now_us: self.wills.anew(peer),
+            WillsFired: lambda peer, frame, now_us: self.wills.fired(peer, frame),
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
             MemberLeft: self._member_left,
-            AliveChanged: lambda event, now_us: self.directory.living(event.alive),
+            AliveChanged: self._alive_changed,
             FactsChanged: self._facts_changed,
-            Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event))],
+            Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event, now_us))],
             Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
         }
 
@@ -138,7 +153,8 @@ class Node:
 
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval."""
-        return self.coordinated(self.coordinator.tick(now_us, clients), now_us)
+        effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
+        return effects + self._counted(self.wills.tick(now_us))
 
     def coordinated(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         """The coordinator has found out something: from its own shim, if it has one, these come at any time."""
@@ -161,6 +177,7 @@ class Node:
         effects = self._announce(peer, now_us)
         effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
+        effects += self.wills.met(peer, now_us)
         return self._counted(effects)
 
     def peer_down(self, peer: str, now_us: int) -> list[Effect]:
@@ -200,12 +217,14 @@ class Node:
             self._routes.clear()
         elif isinstance(frame, Interest) and peer in self.peers:
             self._apply_interest(peer, frame)
+        elif isinstance(frame, WillsFired):
+            self.wills.restore(peer, frame)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
         kept = [Keep("", Facts(self.coordinator.book.facts()))]
         kept += [Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())) for peer in self.peers]
-        return kept
+        return kept + self.wills.snapshot()
 
     # What the host asks.
 
@@ -261,9 +280,10 @@ class Node:
 
     # Inside.
 
-    def _hello_to(self, event: Greet) -> Hello:
+    def _hello_to(self, event: Greet, now_us: int) -> Hello:
         digest, time_us = self.announcer.digest(event.peer), self.clock.stamp_us()
-        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity)
+        clocks = self._wall_us(), *self.skews.echo(event.peer, now_us)
+        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity, *clocks)
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -272,15 +292,29 @@ class Node:
         return effects
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
-        if hello.version != VERSION:
-            raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {VERSION}")
         if hello.city != self.city.identity:
             raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
         self.clock.heard(hello.time_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         if hello.interest_digest != self.interest.digest(peer):
             effects.append(Send(peer, InterestRequest()))
-        return effects
+        self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
+        return effects + self._compare_clocks(peer)
+
+    def _compare_clocks(self, peer: str) -> list[Effect]:
+        """Says once that a peer's clock is wrong, and once that it is right again."""
+        skew = self.skews.of(peer)
+        if skew is None:
+            return []
+        is_apart = abs(skew.ahead_us) > self.city.membership.clock_warning_ms * 1000
+        if is_apart == (peer in self._apart):
+            return []
+        (self._apart.add if is_apart else self._apart.discard)(peer)
+        return [ClockSkewed(peer, skew.ahead_us, is_apart)]
+
+    def _alive_changed(self, event: AliveChanged, now_us: int) -> list[Effect]:
+        effects = self.directory.living(event.alive)
+        return effects + self.wills.living(event.alive, now_us)
 
     def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
         if event.name == self.name or event.name in self.peers:
@@ -295,9 +329,11 @@ class Node:
             return []
         self.peers = tuple(peer for peer in self.peers if peer != event.name)
         self.up.discard(event.name)
+        self.skews.forget(event.name)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
         self.directory.member_left(event.name)
+        self.wills.member_left(event.name)
         self._routes.clear()
         return [RoutesChanged(("#",)), *self._neighbours_changed()]
 

@@ -31,6 +31,9 @@ class LinkStatus:
     bytes_sent_per_s: float = 0.0
     messages_received_per_s: float = 0.0
     bytes_received_per_s: float = 0.0
+    via: str = ""  # the broker that messages go through, because the peer cannot be reached directly
+    clock_ahead_s: float | None = None  # how far the peer's clock is ahead of this broker's; None: not measured yet
+    clock_error_s: float | None = None  # by how much that can be wrong
 
 
 @dataclass(frozen=True, slots=True)

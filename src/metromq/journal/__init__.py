@@ -4,6 +4,7 @@ from metromq.journal.commit import GroupCommit
 from metromq.journal.identity import new_id, read_id
 from metromq.journal.journal import Journal
 from metromq.journal.reader import JournalReader
+from metromq.journal.setting_aside import set_aside
 
 __all__ = [
     "GroupCommit",
@@ -11,4 +12,5 @@ __all__ = [
     "JournalReader",
     "new_id",
     "read_id",
+    "set_aside",
 ]

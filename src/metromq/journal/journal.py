@@ -92,7 +92,7 @@ class Journal:
     ) -> "Journal":
         try:
             _make_durably(directory)
-            lock_fd = _lock(directory)
+            lock_fd = lock_directory(directory)
             try:
                 found = recover(directory, accept_damage)
                 name = ensure_id(directory, bool(found.segments))
@@ -409,7 +409,7 @@ def _make_durably(directory: Path) -> None:
     sync_directory(parent)
 
 
-def _lock(directory: Path) -> int:
+def lock_directory(directory: Path) -> int:
     """Only one process writes; the kernel gives the lock free when that process ends in any way."""
     fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

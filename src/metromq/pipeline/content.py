@@ -18,14 +18,16 @@ from metromq.errors import OffsetsGone
 from metromq.federation.links import is_slip
 from metromq.journal import JournalReader
 from metromq.pipeline.keys import JournalKey
-from metromq.pipeline.lake import Lake, TableFile, retried, with_columns
+from metromq.pipeline.lake import Lake, TableFile, retried
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import KINDS, LANDED_MESSAGES
+from metromq.pipeline.table_files import Part, read_files, with_columns
 from metromq.protocol.session import decode_message, layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SCRATCH: Final = "_repair-"  # how folders begin that a repair at work has in the lake
 CHUNK_ROWS: Final = 20_000
 CHUNK_BYTES: Final = 32 << 20
 GROUP_ROWS: Final = 500_000  # of the files that one transaction replaces
@@ -134,44 +136,43 @@ def _groups(lake: Lake, journals: Journals) -> Iterator[set[str]]:
 def _replace(spark: "SparkSession", lake: Lake, paths: set[str], journals: Journals) -> dict[JournalKey, int]:
     """One transaction: the files leave, their right rows and the rows written again come. The number of the latter."""
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     from metromq.pipeline.transforms.messages import to_messages
 
     files = [file for file in lake.files("messages") if file.path in paths]  # merged ones wait for the next call
-    scratch = lake.root / f"_repair-{uuid.uuid4().hex}"
-    scratch.mkdir()
+    scratch = f"{SCRATCH}{uuid.uuid4().hex}"
     try:
-        counts = _write_again(lake, files, journals, scratch)
+        counts, parts = _write_again(lake, files, journals, scratch)
         if not counts:
             return {}
-        landed = spark.read.schema(from_arrow_schema(LANDED_MESSAGES)).parquet(str(scratch))
+        landed = read_files(spark, lake.store, parts, LANDED_MESSAGES)
         again = to_messages(landed)
         kept = lake.read(spark, "messages", files).withColumn("journal", F.coalesce("journal", F.lit("")))
         kept = kept.join(landed.select(*_KEY), _KEY, "left_anti")
         lake.commit("messages", lake.write_files(kept.unionByName(again), "messages"), files)
         return counts
     finally:
-        for path in scratch.iterdir():
-            path.unlink()
-        scratch.rmdir()
+        lake.store.remove_folder(scratch)
 
 
-def _write_again(lake: Lake, files: Sequence[TableFile], journals: Journals, scratch: Path) -> dict[JournalKey, int]:
-    """The wrong rows of the files as the journal has them, as Parquet; how many, by journal."""
+def _write_again(
+    lake: Lake, files: Sequence[TableFile], journals: Journals, scratch: str
+) -> tuple[dict[JournalKey, int], list[Part]]:
+    """The wrong rows of the files as the journal has them, as Parquet: how many, by journal, and where."""
     wrong: dict[JournalKey, Ranges] = {}
-    for number, file in enumerate(files):
+    parts = [Part(f"{scratch}/{number}.parquet", file.rows) for number, file in enumerate(files)]
+    for part, file in zip(parts, files, strict=True):
         tallies: _Tallies = {}
-        with pq.ParquetWriter(scratch / f"{number}.parquet", LANDED_MESSAGES) as out:
+        with lake.store.writing(part.path) as sink, pq.ParquetWriter(sink, LANDED_MESSAGES) as out:
             _judge_file(lake, file, journals, tallies, out)
         for key, tally in tallies.items():
             for first, last in tally.wrong:
                 wrong.setdefault(key, Ranges()).add(first, last)
-    return {key: len(ranges) for key, ranges in wrong.items()}
+    return {key: len(ranges) for key, ranges in wrong.items()}, parts
 
 
 def _judge_file(lake: Lake, file: TableFile, journals: Journals, tallies: _Tallies, out: Any = None) -> None:
-    source = pq.ParquetFile(lake.path("messages") / file.path)
+    source = lake.parquet("messages", file)
     there = [name for name in _ROWS.names if name in source.schema_arrow.names]
     readers: dict[JournalKey, JournalReader] = {}
     try:

@@ -5,22 +5,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
+import pyarrow as pa
 from deltalake.transaction import AddAction
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from metromq.errors import MetroError
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
-from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
+from metromq.pipeline.landing import GONE, MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
 from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY
+from metromq.pipeline.table_files import Part, read_files
 from metromq.pipeline.transforms.messages import to_messages
 
+INGEST = "metromq-ingest"  # an application whose number counts the commits of all runs
 NAMED = 5  # files that an error names
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,7 +68,11 @@ def fresh_slices(files: Iterable[LandedFile], covered: dict[JournalKey, Ranges])
 
 
 class Ingest:
-    """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`)."""
+    """Knows what the lake covers, so that a batch costs no look at the table; one per lake (see `jobs.lake_lock`).
+
+    Each commit counts on in the table's log, so that of two at work on a lake one is refused its next commit: what it
+    knows of the table is no longer true.
+    """
 
     def __init__(
         self,
@@ -81,23 +87,24 @@ class Ingest:
         self._landing = landing
         self._report = report
         self._say = say
+        self._turn = lake.done("messages", INGEST)  # before the next line: what comes between them is a conflict
         self._covered = lake.coverage()
 
     def take(self, names: DataFrame, batch: int) -> None:
         """For `foreachBatch`: one Delta transaction per table and batch, then the landed files go."""
-        query = names.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "batch"
         files = [file for row in names.collect() if (file := parse_path(row["path"])) is not None]
-        self._report(self.take_files(files, f"metromq-{query}", batch))
+        if files:  # the first batch of a new checkpoint may be empty
+            self._report(self.take_files(files))
 
-    def take_files(self, files: Sequence[LandedFile], application: str, batch: int) -> Taken:
+    def take_files(self, files: Sequence[LandedFile]) -> Taken:
         present, rejected = self._inspect(files)
         messages = sorted(
             (file for file in present if file.kind == MESSAGES),
             key=lambda file: (file.broker, file.journal, file.first),
         )
         telemetry = [file for file in present if file.kind == TELEMETRY]
-        slices = self._take_messages(messages, application, batch, rejected)
-        windows = self._take_telemetry(telemetry, application, batch, rejected)
+        slices = self._take_messages(messages, rejected)
+        windows = self._take_telemetry(telemetry, rejected)
         aside = {item.path for item in rejected}
         kept = [file for file in present if file.path not in aside]
         self._landing.remove(kept)
@@ -105,18 +112,10 @@ class Ingest:
 
     def _inspect(self, files: Sequence[LandedFile], deep: bool = False) -> tuple[list[LandedFile], list[Rejected]]:
         """Files that are gone were taken in by a run that was killed before it could say so."""
-        good: list[LandedFile] = []
-        rejected: list[Rejected] = []
-        for file in files:
-            try:
-                problem = self._landing.problem(file, deep)
-            except FileNotFoundError:
-                continue
-            if problem is None:
-                good.append(file)
-            else:
-                rejected.append(self._landing.set_aside(file, problem))
-        return good, rejected
+        problems = self._landing.store.each(lambda file: self._landing.problem(file, deep), files)
+        judged = [(file, problem) for file, problem in zip(files, problems, strict=True) if problem != GONE]
+        good = [file for file, problem in judged if problem is None]
+        return good, [self._landing.set_aside(file, problem) for file, problem in judged if problem is not None]
 
     def _write(
         self,
@@ -139,9 +138,7 @@ class Ingest:
                 rejected.extend(broken)
         return [], []
 
-    def _take_messages(
-        self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]
-    ) -> list[Slice]:
+    def _take_messages(self, files: list[LandedFile], rejected: list[Rejected]) -> list[Slice]:
         if not fresh_slices(files, self._covered):
             return []
         added, good = self._write(
@@ -149,40 +146,40 @@ class Ingest:
         )
         slices = fresh_slices(good, self._covered)
         if added:
-            self._lake.commit("messages", added, done={application: batch})
+            self._lake.commit("messages", added, done={INGEST: self._turn + 1}, after={INGEST: self._turn})
+            self._turn += 1
         for item in slices:
             for first, last in item.ranges:
                 self._covered.setdefault(item.file.key, Ranges()).add(first, last)
         return slices
 
     def _messages(self, slices: list[Slice]) -> DataFrame:
-        schema = from_arrow_schema(LANDED_MESSAGES)
-        reader = self._spark.read.schema(schema)
         frames: list[DataFrame] = []
-        whole = [self._landing.where(item.file) for item in slices if item.whole]
-        if whole:
-            frames.append(reader.parquet(*whole))
+        whole = [item.file for item in slices if item.whole]
+        if whole or not slices:
+            frames.append(self._read(whole, LANDED_MESSAGES))
         for item in slices:
             if not item.whole:
                 inside = (F.col("offset").between(first, last) for first, last in item.ranges)
-                frames.append(reader.parquet(self._landing.where(item.file)).where(reduce(lambda a, b: a | b, inside)))
-        if not frames:
-            return to_messages(self._spark.createDataFrame([], schema))
+                frames.append(self._read([item.file], LANDED_MESSAGES).where(reduce(lambda a, b: a | b, inside)))
         return to_messages(reduce(DataFrame.unionByName, frames))
 
-    def _take_telemetry(self, files: list[LandedFile], application: str, batch: int, rejected: list[Rejected]) -> int:
+    def _read(self, files: Sequence[LandedFile], schema: pa.Schema) -> DataFrame:
+        return read_files(self._spark, self._landing.store, [Part(file.path, file.rows) for file in files], schema)
+
+    def _take_telemetry(self, files: list[LandedFile], rejected: list[Rejected]) -> int:
         if not files:
             return 0
+        turn = self._lake.done("telemetry", INGEST)
         known = self._known_windows(files)
         fresh = [file for file in files if (file.broker, file.first, file.last) not in known]
         added, good = self._write("telemetry", fresh, self._telemetry, rejected)
         if added:
-            self._lake.commit("telemetry", added, done={application: batch})
+            self._lake.commit("telemetry", added, done={INGEST: turn + 1}, after={INGEST: turn})
         return len(good)
 
     def _telemetry(self, files: list[LandedFile]) -> DataFrame:
-        reader = self._spark.read.schema(from_arrow_schema(LANDED_TELEMETRY))
-        rows = reader.parquet(*(self._landing.where(file) for file in files))
+        rows = self._read(files, LANDED_TELEMETRY)
         return rows.withColumn("day", F.to_date("window_start")).coalesce(1)
 
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:

@@ -1,33 +1,29 @@
 """The streaming job: landing area to tables, for ever or once; one per lake, whoever was killed before."""
 
-import fcntl
-import json
-import os
 import re
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import IO, Final
+from typing import Final
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from metromq.errors import LakeConflict, MetroError, UsageError
-from metromq.pipeline import landing_source
+from metromq.errors import LakeConflict, MetroError
+from metromq.pipeline import lease
 from metromq.pipeline.ingest import Ingest, Taken
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from metromq.pipeline.landing_source import NAME, landing_source
 from metromq.pipeline.maintain import compact, remove_orphans
 from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.refreshing import refresh
-from metromq.pipeline.spark import java_pid
 
-ORPHAN_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 30.0
 
 
@@ -51,23 +47,27 @@ def run(
     report: Callable[[Taken], None],
     stop: Event | None = None,
     say: Say = lambda text: None,
-    lock: "LakeLock | None" = None,
+    lock: lease.Held | None = None,
 ) -> None:
     """Take in all there is (`once`), or follow until `stop` is set; the statistics follow at their own pace.
 
     `lock`: the caller holds it already, from before it started Spark.
     """
     stop = stop or Event()
-    with nullcontext(lock) if lock is not None else lake_lock(lake) as held:
-        held.names(java_pid(spark))
+    with nullcontext(lock) if lock is not None else lake_lock(lake) as still_ours:
         remove_orphans(lake)
         keeper = _Keeper(spark, lake, options, say)
         area = Landing(options.landing or lake.landing)
         gate = _Gate(Ingest(spark, lake, area, report, say))
+
+        def ends(still_ours: lease.Held) -> bool:
+            still_ours()
+            return stop.is_set() or keeper.failed is not None
+
         if not options.once:
             keeper.start()
         try:
-            patiently(lambda: _follow(spark, lake, area, options, gate, lambda: stop.is_set() or keeper.failed), say)
+            patiently(lambda: _follow(spark, area, options, gate, lambda: ends(still_ours)), say)
         except StreamingQueryException as error:
             if isinstance(gate.failure, MetroError):
                 raise gate.failure from None  # in our own words, without Java's
@@ -81,15 +81,17 @@ def run(
 
 
 def _follow(
-    spark: SparkSession, lake: Lake, area: Landing, options: IngestOptions, gate: "_Gate", ends: Callable[[], object]
+    spark: SparkSession, area: Landing, options: IngestOptions, gate: "_Gate", ends: Callable[[], bool]
 ) -> None:
-    query = _start(spark, lake, area, options, gate)
-    try:
-        while not query.awaitTermination(0.25) and not ends():
-            pass
-        gate.close()
-    finally:
-        query.stop()
+    """Spark's checkpoint ends with the query: what is in the tables they know themselves, and what waits is there."""
+    with tempfile.TemporaryDirectory(prefix="metromq-checkpoint-", ignore_cleanup_errors=True) as checkpoint:
+        query = _start(spark, area, options, gate, checkpoint)
+        try:
+            while not query.awaitTermination(0.25) and not ends():
+                pass
+            gate.close()
+        finally:
+            query.stop()
 
 
 def _cause(text: str) -> str:
@@ -122,16 +124,9 @@ class _Gate:
             self._closed = True
 
 
-def _start(spark: SparkSession, lake: Lake, area: Landing, options: IngestOptions, gate: _Gate) -> StreamingQuery:
-    spark.dataSource.register(landing_source.LandingSource)
-    stream = (
-        spark.readStream.format(landing_source.NAME)
-        .option("path", area.root)
-        .option("maxRows", str(options.max_rows))
-        .option("maxFiles", str(options.max_files))
-        .load()
-    )
-    checkpoint = str(lake.root / "_checkpoints" / "landing")
+def _start(spark: SparkSession, area: Landing, options: IngestOptions, gate: _Gate, checkpoint: str) -> StreamingQuery:
+    spark.dataSource.register(landing_source(area, options.max_rows, options.max_files))
+    stream = spark.readStream.format(NAME).load()
     writer = stream.writeStream.foreachBatch(gate.take).option("checkpointLocation", checkpoint)
     if options.once:
         return writer.trigger(availableNow=True).start()
@@ -174,57 +169,6 @@ class _Keeper(Thread):
             raise self.failed
 
 
-class LakeLock:
-    """Held; `names` writes down which Java works for the holder, for whoever comes after a kill."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def names(self, java: int) -> None:
-        self._file.seek(0)
-        self._file.truncate(0)
-        self._file.write(json.dumps({"python": os.getpid(), "java": java, "java_started": _started(java)}))
-        self._file.flush()
-
-
-@contextmanager
-def lake_lock(lake: Lake) -> Iterator[LakeLock]:
-    """One ingest per lake. A killed Python leaves its Java alive for a moment, which may still write: wait for it."""
-    lake.root.mkdir(parents=True, exist_ok=True)
-    with open(lake.root / "_ingest.lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UsageError(
-                f"another `metromq pipeline run` is working on {lake.root} ({file.read().strip()}); stop it first"
-            ) from None
-        file.seek(0)
-        _await_end(file.read())
-        try:
-            yield LakeLock(file)
-        finally:
-            file.truncate(0)
-
-
-def _await_end(note: str) -> None:
-    left = json.loads(note) if note else {"python": os.getpid()}
-    if left["python"] == os.getpid():
-        return  # this process's own Java, after a run that failed
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while _started(left["java"]) == left["java_started"]:
-        if time.monotonic() > deadline:
-            raise UsageError(
-                f"the Java process {left['java']} of a killed run is still running; stop it, then start again"
-            )
-        time.sleep(0.05)
-
-
-def _started(pid: int) -> str:
-    """When a process started, in ticks: with the number it names a process for ever; empty: it is gone."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    fields = status.rsplit(")", 1)[1].split()
-    return "" if fields[0] == "Z" else fields[19]
+def lake_lock(lake: Lake) -> AbstractContextManager[lease.Held]:
+    """One ingest per lake."""
+    return lease.held(lake.store.check(), "_ingest", "metromq pipeline run")

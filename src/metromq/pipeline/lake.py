@@ -1,8 +1,6 @@
-"""The lake: Delta tables without connector jars. Spark reads and writes the Parquet files, delta-rs keeps the log."""
+"""The lake: Delta tables without connector jars, on a path or an object store; delta-rs keeps their logs."""
 
 import json
-import os
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -19,10 +17,11 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from metromq.errors import LakeConflict, RowsElsewhere
-from metromq.files import sync_directory
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES, TableSpec
+from metromq.pipeline.store import store_at
+from metromq.pipeline.table_files import Part, Written, bounds, read_files, with_columns, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,23 +57,25 @@ class TableFile:
 
 
 class Lake:
-    """All tables under one directory."""
+    """All tables under one directory or URI."""
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).absolute()
+        self.store = store_at(root)
+        self.root = self.store.root
         self._tables: dict[str, DeltaTable] = {}
         self._windows: dict[str, float] = {}  # longest windows of files whose statistics do not tell
         self._offsets: dict[str, dict[str, Ranges]] = {}  # of files whose statistics do not tell
 
-    def path(self, name: str) -> Path:
-        return self.root / name
+    def path(self, name: str) -> str:
+        """The address of a table."""
+        return self.store.at(name)
 
     @property
     def landing(self) -> str:
-        return str(self.root / "landing")
+        return self.store.at("landing")
 
     def exists(self, name: str) -> bool:
-        return bool(DeltaTable.is_deltatable(str(self.path(name))))
+        return bool(DeltaTable.is_deltatable(self.path(name), self.store.delta_options))
 
     def open(self, name: str) -> DeltaTable:
         """The table as it is now; made empty when it is not there yet."""
@@ -84,15 +85,16 @@ class Lake:
             return table
         spec = TABLES[name]
         try:
-            table = DeltaTable(str(self.path(name)))
+            table = DeltaTable(self.path(name), storage_options=self.store.delta_options)
         except TableNotFoundError:
             table = DeltaTable.create(
-                str(self.path(name)),
+                self.path(name),
                 spec.schema,
                 mode="ignore",
                 partition_by=list(spec.partition_by),
                 description=spec.purpose,
                 configuration=_CONFIGURATION,
+                storage_options=self.store.delta_options,
             )
         self._tables[name] = table
         return table
@@ -100,7 +102,7 @@ class Lake:
     def files(self, name: str, version: int | None = None) -> list[TableFile]:
         """Every live file of a table, with what its statistics say; `version` looks back."""
         spec = TABLES[name]
-        table = self.open(name) if version is None else DeltaTable(str(self.path(name)), version=version)
+        table = self.open(name) if version is None else self._at_version(name, version)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return [
             TableFile(
@@ -114,13 +116,16 @@ class Lake:
             for action in actions
         ]
 
+    def _at_version(self, name: str, version: int) -> DeltaTable:
+        return DeltaTable(self.path(name), version=version, storage_options=self.store.delta_options)
+
     def added(self, name: str, since: int) -> list[TableFile]:
         """Files with new rows of all versions after `since`, live or merged; all live ones if the log forgot."""
         spec = TABLES[name]
         found: list[TableFile] = []
         for version in range(since + 1, int(self.open(name).version()) + 1):
             try:
-                commit = (self.path(name) / "_delta_log" / f"{version:020d}.json").read_text()
+                commit = self.store.read(f"{name}/_delta_log/{version:020d}.json")
             except FileNotFoundError:
                 return self.files(name)
             actions = (json.loads(line).get("add") for line in commit.splitlines())
@@ -138,23 +143,37 @@ class Lake:
         add: Sequence[AddAction],
         remove: Iterable[TableFile] = (),
         done: dict[str, int] | None = None,
+        after: dict[str, int] | None = None,
     ) -> None:
-        """One Delta transaction: files in, files out, and which batch of which application that was."""
+        """One Delta transaction: files in, files out, and which batch of which application that was.
+
+        `after`: what `done` of applications must still be; if another process moved it on, nothing is committed.
+        """
         remove = list(remove)
         spec = TABLES[name]
         live = {file.path for file in self.files(name)} if remove else set()
         if not all(file.path in live for file in remove):
             raise LakeConflict(f"{self.path(name)} was changed by someone else in the meantime; try again")
-        table = self.open(name) if not remove else self._tables[name]  # removals are judged by the version just seen
+        for application, turn in (after or {}).items():
+            if self.done(name, application) != turn:
+                raise self._overtaken(name)
+        seen = bool(remove or after)  # what was judged by the version just seen is committed on it
+        table = self._tables[name] if seen else self.open(name)
         since = int(table.version())
         self._evolve(table, spec)
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]
         properties = CommitProperties(app_transactions=[Transaction(app, batch) for app, batch in (done or {}).items()])
-        table.create_write_transaction(
-            actions, "append", spec.schema, list(spec.partition_by), commit_properties=properties
-        )
+        try:
+            table.create_write_transaction(
+                actions, "append", spec.schema, list(spec.partition_by), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise self._overtaken(name) if after else error from error
         self._sync_log(name, since)
+
+    def _overtaken(self, name: str) -> LakeConflict:
+        return LakeConflict(f"another run has written to {self.path(name)} in the meantime; this one ends")
 
     def _evolve(self, table: DeltaTable, spec: TableSpec) -> None:
         """A table of an older version gets the columns that are new; its rows have null there."""
@@ -165,13 +184,8 @@ class Lake:
 
     def _sync_log(self, name: str, since: int) -> None:
         """delta-rs does not sync; what rows came from may go only when a power cut cannot undo the commit."""
-        log = self.path(name) / "_delta_log"
-        for version in range(since, int(self.open(name).version()) + 1):
-            try:
-                sync_file(log / f"{version:020d}.json")
-            except FileNotFoundError:
-                pass  # old enough that a checkpoint stands for it
-        sync_directory(log)
+        versions = range(since, int(self.open(name).version()) + 1)
+        self.store.sync(f"{name}/_delta_log", [f"{version:020d}.json" for version in versions])
 
     def coverage(self) -> dict[JournalKey, Ranges]:
         """Per journal, the offsets that `messages` holds or held before they expired."""
@@ -199,8 +213,8 @@ class Lake:
         """Of a file of `telemetry`, in seconds: by its statistics, or by its footer where those are older."""
         known = file.high.get("window_seconds")
         if known is None and file.path not in self._windows:
-            metadata = pq.read_metadata(self.path("telemetry") / file.path)
-            _, high, _ = _bounds(metadata, "window_seconds")
+            with self.parquet("telemetry", file) as source:
+                _, high, _ = bounds(source.metadata, "window_seconds")
             self._windows[file.path] = 3600.0 if high is None else float(high)
         return float(known) if known is not None else self._windows[file.path]
 
@@ -210,8 +224,17 @@ class Lake:
         if journal is not None and low is not None and high - low + 1 == file.rows:
             return {journal: Ranges([(low, high)])}
         if file.path not in self._offsets:
-            self._offsets[file.path] = offset_ranges(self.path("messages") / file.path)
+            self._offsets[file.path] = self.offsets(file)
         return self._offsets[file.path]
+
+    def parquet(self, name: str, file: TableFile) -> Any:
+        """A file of a table, to read from; close it."""
+        return pq.ParquetFile(self.store.open(f"{name}/{file.path}"))
+
+    def offsets(self, file: TableFile) -> dict[str, Ranges]:
+        """The exact offsets in a file of `messages`, by journal."""
+        with self.parquet("messages", file) as source:
+            return offset_ranges(source)
 
     def arrow(self, name: str, files: Sequence[TableFile] | None = None, columns: Sequence[str] = ()) -> pa.Table:
         """A small table, or some of its files; columns of newer versions that a file does not have are null.
@@ -222,86 +245,33 @@ class Lake:
         schema = pa.schema([spec.schema.field(column) for column in columns or spec.schema.names])
         tables = [schema.empty_table()]
         for file in self.files(name) if files is None else files:
-            wanted = [column for column in schema.names if column not in spec.partition_by]
-            rows = read_columns(pq.ParquetFile(self.path(name) / file.path), pa.schema(map(schema.field, wanted)))
-            for column in spec.partition_by:
-                if column in schema.names:
-                    value = pa.scalar(file.partition[column], schema.field(column).type)
-                    rows = rows.append_column(schema.field(column), pa.repeat(value, len(rows)))
-            tables.append(rows.select(schema.names))
+            with self.parquet(name, file) as source:
+                tables.append(read_columns(source, schema, file.partition))
         return pa.concat_tables(tables)
 
     def read(self, spark: "SparkSession", name: str, files: Sequence[TableFile] | None = None) -> "DataFrame":
         """A table, or some of its files, as a DataFrame: a snapshot, whatever is committed meanwhile."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-        from pyspark.sql.types import StructType
-
-        spec = TABLES[name]
         chosen = self.files(name) if files is None else files
-        schema: StructType = from_arrow_schema(spec.schema)
-        if not chosen:
-            return spark.createDataFrame([], schema)
-        base = self.path(name)
-        frame = (
-            spark.read.schema(schema).option("basePath", str(base)).parquet(*(str(base / file.path) for file in chosen))
-        )
-        return frame.select(*spec.schema.names)
+        parts = [Part(file.path, file.rows, file.partition) for file in chosen]
+        return read_files(spark, self.store.inside(name), parts, TABLES[name].schema)
 
     def write_files(self, frame: "DataFrame", name: str) -> list[AddAction]:
-        """Spark writes the rows as Parquet beside the table's files; nobody sees them before `commit`."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
+        """Workers write the rows as Parquet beside the table's files; nobody sees them before `commit`."""
+        return self._adopt(name, write_files(frame, self.store, TABLES[name]))
 
-        spec = TABLES[name]
-        batch = uuid.uuid4().hex
-        staging = self.path(name) / f"_staging-{batch}"
-        seen = Observation()
-        counted = frame.select(*spec.schema.names).observe(seen, F.count(F.lit(1)).alias("rows"))
-        writer = counted.write.mode("error")
-        if spec.partition_by:
-            writer = writer.partitionBy(*spec.partition_by)
-        writer.parquet(str(staging))
-        return self._adopt(spec, staging, batch, int(seen.get["rows"]))
-
-    def _adopt(self, spec: TableSpec, staging: Path, batch: str, rows: int) -> list[AddAction]:
-        """Move the files of a finished job to their place and describe them; durable when this returns.
-
-        `rows`: how many the job has written, by its own count. A worker that does not see this directory writes them
-        to its own disk, and Spark calls that a success.
-        """
-        table = self.path(spec.name)
-        visible = sum(pq.read_metadata(path).num_rows for path in staging.rglob("part-*.parquet"))
-        if visible != rows:
-            _remove_tree(staging)
+    def _adopt(self, name: str, written: Sequence[Written]) -> list[AddAction]:
+        """The files as a commit names them, if all are there: a worker that does not see a directory of this machine
+        writes to its own disk, and Spark calls that a success."""
+        sizes = self.store.sizes([f"{name}/{file.path}" for file in written])
+        there = [file for file, size in zip(written, sizes, strict=True) if size == file.size]
+        if len(there) < len(written):
+            rows, visible = (sum(json.loads(file.stats)["numRecords"] for file in files) for files in (written, there))
             raise RowsElsewhere(
-                f"Spark wrote {rows} rows of {spec.name}, but {visible} of them are in {self.root}: do all workers see "
+                f"Spark wrote {rows} rows of {name}, but {visible} of them are in {self.root}: do all workers see "
                 "this directory under the same path? Nothing was loaded and nothing was removed"
             )
-        added: list[AddAction] = []
-        changed: set[Path] = set()
-        for number, source in enumerate(sorted(staging.rglob("part-*.parquet"))):
-            folder = source.parent.relative_to(staging)
-            target = table / folder / f"{batch}-{number:05d}.parquet"
-            metadata = pq.read_metadata(source)
-            if metadata.num_rows:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                sync_file(source)
-                os.rename(source, target)
-                changed |= {target.parent, *target.parent.parents[: len(folder.parts)]}
-                added.append(_addition(spec, table, target, metadata))
-        for directory in changed:
-            sync_directory(directory)
-        _remove_tree(staging)
-        return added
-
-
-def sync_file(path: Path) -> None:
-    """Any process may make durable what any other wrote."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        return [AddAction(file.path, file.size, file.partition, now, True, file.stats) for file in written]
 
 
 def retried(work: Callable[[], T]) -> T:
@@ -334,65 +304,16 @@ def _typed(spec: TableSpec, column: str, text: Any) -> Any:
     return datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
 
 
-def _addition(spec: TableSpec, table: Path, target: Path, metadata: Any) -> AddAction:
-    status = target.stat()
-    relative = target.relative_to(table)
-    values = {part.split("=", 1)[0]: unquote(part.split("=", 1)[1]) for part in relative.parent.parts}
-    partition = {key: None if value == "__HIVE_DEFAULT_PARTITION__" else value for key, value in values.items()}
-    return AddAction(
-        str(relative), status.st_size, partition, int(status.st_mtime * 1000), True, _statistics(spec, metadata)
-    )
-
-
-def _statistics(spec: TableSpec, metadata: Any) -> str:
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for column in spec.stats:
-        smallest, largest, empty = _bounds(metadata, column)
-        if smallest is not None:
-            low[column], high[column] = _as_json(smallest), _as_json(largest)
-        if empty is not None:
-            nulls[column] = empty
-    return json.dumps({"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def _bounds(metadata: Any, column: str) -> tuple[Any, Any, int | None]:
-    """The smallest and the largest value of a column and how many are null, as far as a footer tells."""
-    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-    index = names.index(column)
-    stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
-    known = [item for item in stats if item is not None and item.has_min_max]
-    nulls = sum(item.null_count for item in stats) if all(item and item.has_null_count for item in stats) else None
-    if not known:
-        return None, None, nulls
-    return min(item.min for item in known), max(item.max for item in known), nulls
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def read_columns(source: Any, schema: pa.Schema) -> pa.Table:
-    """These columns of a Parquet file, null where the file is older than a column."""
+def read_columns(source: Any, schema: pa.Schema, values: dict[str, Any] | None = None) -> pa.Table:
+    """These columns of a Parquet file; `values` are of columns that are not in it."""
     there = set(source.schema_arrow.names)
     rows = source.read(columns=[name for name in schema.names if name in there])
-    return with_columns(rows, schema)
+    return with_columns(rows, schema, values)
 
 
-def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = [
-        rows[item.name].cast(item.type) if item.name in rows.column_names else pa.nulls(len(rows), item.type)
-        for item in schema
-    ]
-    return pa.table(arrays, schema=schema)
-
-
-def offset_ranges(path: Path) -> dict[str, Ranges]:
+def offset_ranges(source: Any) -> dict[str, Ranges]:
     """The exact offsets in a file of `messages`, in any order, by journal."""
-    rows = read_columns(pq.ParquetFile(path), pa.schema([("offset", pa.int64()), ("journal", pa.string())]))
+    rows = read_columns(source, pa.schema([("offset", pa.int64()), ("journal", pa.string())]))
     journals = pc.fill_null(rows["journal"], "")
     found: dict[str, Ranges] = {}
     for journal in pc.unique(journals).to_pylist():
@@ -416,9 +337,3 @@ def _add(covered: dict[JournalKey, Ranges], key: JournalKey, ranges: Iterable[tu
     into = covered.setdefault(key, Ranges())
     for first, last in ranges:
         into.add(first, last)
-
-
-def _remove_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()

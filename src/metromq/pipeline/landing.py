@@ -1,26 +1,26 @@
-"""The landing area, where recorders put files and Spark takes them: names carry the range, a rename makes them seen."""
+"""The landing area, where recorders put files and Spark takes them: names carry the range, and no file is seen half."""
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from metromq.errors import UsageError
-from metromq.files import UNFINISHED, replace_file, replacing
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, VERSION_KEY
+from metromq.pipeline.store import store_at
 
 MESSAGES: Final = "messages"
 TELEMETRY: Final = "telemetry"
 REJECTED: Final = "rejected"
+GONE: Final = "is not there"
+_REASON: Final = ".reason"  # beside a rejected file
 _NAME: Final = re.compile(r"(?:(?P<journal>[0-9a-f]{1,16})-)?(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
 _NOTE: Final = re.compile(r"_position(?:-(?P<journal>[0-9a-f]+))?\.json")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,64 +80,41 @@ def parse_path(path: str) -> LandedFile | None:
 
 
 class Landing:
-    """A directory on any file system that Arrow knows; local ones are written with fsync and rename."""
+    """A directory or a place in an object store."""
 
     def __init__(self, root: str) -> None:
-        self.root = root.rstrip("/")
-        if "://" in root:
-            self._fs, self._base = fs.FileSystem.from_uri(self.root)
-        else:
-            self.root = os.path.abspath(root)
-            self._fs, self._base = fs.LocalFileSystem(), self.root
-        self._local = isinstance(self._fs, fs.LocalFileSystem)
+        self.store = store_at(root)
+        self.root = self.store.root
 
     def where(self, file: LandedFile) -> str:
-        """The path as Spark wants it."""
-        return f"{self.root}/{file.path}"
+        """The file's address."""
+        return self.store.at(file.path)
 
     def put(self, file: LandedFile, table: pa.Table) -> None:
         """Write `table` so that nobody ever sees half of it; putting the same file twice is harmless."""
         table = table.replace_schema_metadata({VERSION_KEY: str(LANDING_VERSION).encode()})
-        target = f"{self._base}/{file.path}"
-        self._fs.create_dir(target.rsplit("/", 1)[0], recursive=True)
-        if not self._local:
-            pq.write_table(table, target, filesystem=self._fs, **_WRITE)
-            return
-        with replacing(Path(target)) as out:
+        with self.store.writing(file.path) as out:
             pq.write_table(table, out, **_WRITE)
 
     def remove_unfinished(self, broker: str) -> None:
         """What a recorder of this broker left half-written when it was killed; for one that is alone."""
-        for kind in (MESSAGES, TELEMETRY) if self._local else ():
-            for path in Path(self._base, kind, broker).glob(f".*{UNFINISHED}"):
-                path.unlink(missing_ok=True)
+        for kind in (MESSAGES, TELEMETRY):
+            self.store.remove_unfinished(f"{kind}/{broker}")
 
     def files(self) -> list[LandedFile]:
         """Every landed file, by kind, broker and first offset."""
-        found: list[LandedFile] = []
-        for kind in (MESSAGES, TELEMETRY):
-            selector = fs.FileSelector(f"{self._base}/{kind}", recursive=True, allow_not_found=True)
-            for info in self._fs.get_file_info(selector):
-                file = parse_path(info.path.removeprefix(self._base).lstrip("/"))
-                if file is not None and info.type == fs.FileType.File:
-                    found.append(file)
+        stored = [info for kind in (MESSAGES, TELEMETRY) for info in self.store.files(kind)]
+        found = [file for info in stored if (file := parse_path(info.path)) is not None]
         return sorted(found, key=lambda file: (file.kind, file.broker, file.journal, file.first, file.last))
 
     def remove(self, files: Iterable[LandedFile]) -> None:
-        for file in files:
-            try:
-                self._fs.delete_file(f"{self._base}/{file.path}")
-            except FileNotFoundError:
-                pass  # a run that was killed after its commit had already removed it
+        """Those that are gone were removed by a run that was killed after its commit."""
+        self.store.each(self.store.remove, [file.path for file in files])
 
     def problem(self, file: LandedFile, deep: bool = False) -> str | None:
-        """What is wrong with a file, or None; `deep` reads every page, else the footer is believed.
-
-        Raises FileNotFoundError when the file is gone.
-        """
-        path = f"{self._base}/{file.path}"
+        """What is wrong with a file, or None; `deep` reads every page, else the footer is believed."""
         try:
-            with self._fs.open_input_file(path) as source:
+            with self.store.open(file.path) as source:
                 parquet = pq.ParquetFile(source, page_checksum_verification=True)
                 trouble = _misshapen(parquet, file.kind) or _misnamed(parquet.metadata, file)
                 if trouble:
@@ -146,48 +123,32 @@ class Landing:
                     for group in range(parquet.metadata.num_row_groups):
                         parquet.read_row_group(group)
         except FileNotFoundError:
-            raise
+            return GONE
         except (pa.ArrowException, OSError) as error:
             return f"cannot be read: {error}"
         return None
 
     def set_aside(self, file: LandedFile, reason: str) -> Rejected:
         """Move a bad file out of the stream's way, its reason beside it."""
-        target = f"{self._base}/{REJECTED}/{file.path}"
-        self._fs.create_dir(target.rsplit("/", 1)[0], recursive=True)
-        with self._fs.open_output_stream(f"{target}.reason") as out:
-            out.write(reason.encode())
-        self._fs.move(f"{self._base}/{file.path}", target)
+        target = f"{REJECTED}/{file.path}"
+        self.store.put(f"{target}{_REASON}", reason.encode())
+        self.store.move(file.path, target)
         return Rejected(file.path, reason)
 
     def rejected(self) -> list[Rejected]:
-        selector = fs.FileSelector(f"{self._base}/{REJECTED}", recursive=True, allow_not_found=True)
-        found: list[Rejected] = []
-        for info in self._fs.get_file_info(selector):
-            if info.path.endswith(".reason"):
-                with self._fs.open_input_stream(info.path) as source:
-                    reason = source.read().decode()
-                path = info.path.removeprefix(f"{self._base}/{REJECTED}/").removesuffix(".reason")
-                found.append(Rejected(path, reason))
-        return sorted(found, key=lambda item: item.path)
+        reasons = sorted(info.path for info in self.store.files(REJECTED) if info.path.endswith(_REASON))
+        return [
+            Rejected(path.removeprefix(f"{REJECTED}/").removesuffix(_REASON), self.store.read(path).decode())
+            for path in reasons
+        ]
 
     def write_note(self, key: JournalKey, note: dict[str, Any]) -> None:
-        """The recorder's own position, replaced whole; the leading underscore hides it from Spark."""
-        target = f"{self._base}/{MESSAGES}/{key.broker}/{_note_name(key.journal)}"
-        self._fs.create_dir(target.rsplit("/", 1)[0], recursive=True)
-        content = json.dumps(note).encode()
-        if self._local:
-            replace_file(Path(target), content)
-            return
-        with self._fs.open_output_stream(target) as out:
-            out.write(content)
+        """The recorder's own position, replaced whole."""
+        self.store.put(_note_path(key), json.dumps(note).encode())
 
     def read_note(self, key: JournalKey) -> dict[str, Any]:
         try:
-            with self._fs.open_input_stream(
-                f"{self._base}/{MESSAGES}/{key.broker}/{_note_name(key.journal)}"
-            ) as source:
-                note = json.loads(source.read())
+            note = json.loads(self.store.read(_note_path(key)))
         except FileNotFoundError:
             return {}
         assert isinstance(note, dict)
@@ -195,11 +156,11 @@ class Landing:
 
     def noted(self) -> list[JournalKey]:
         """Every journal that a recorder has ever followed here."""
-        selector = fs.FileSelector(f"{self._base}/{MESSAGES}", recursive=True, allow_not_found=True)
+        paths = [PurePosixPath(info.path) for info in self.store.files(MESSAGES)]
         return sorted(
-            JournalKey(PurePosixPath(info.path).parent.name, match["journal"] or "")
-            for info in self._fs.get_file_info(selector)
-            if (match := _NOTE.fullmatch(info.base_name)) is not None
+            JournalKey(path.parent.name, match["journal"] or "")
+            for path in paths
+            if (match := _NOTE.fullmatch(path.name)) is not None
         )
 
 
@@ -207,8 +168,9 @@ class Landing:
 _WRITE: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
 
 
-def _note_name(journal: str) -> str:
-    return f"_position-{journal}.json" if journal else "_position.json"
+def _note_path(key: JournalKey) -> str:
+    name = f"_position-{key.journal}.json" if key.journal else "_position.json"
+    return f"{MESSAGES}/{key.broker}/{name}"
 
 
 def _misshapen(parquet: Any, kind: str) -> str | None:

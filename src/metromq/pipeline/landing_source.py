@@ -16,20 +16,24 @@ from metromq.pipeline.landing import LandedFile, Landing
 NAME: Final = "metromq-landing"
 
 
-class LandingSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
-    """Options: path (the landing area), maxRows and maxFiles (per micro-batch)."""
+def landing_source(landing: Landing, max_rows: int, max_files: int) -> type[DataSource]:
+    """A source of one landing area, with so many rows and files per micro-batch.
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+    The area is part of the class and not an option: Spark shows options to everyone, and passwords are in it.
+    """
 
-    def schema(self) -> str:
-        return "path string"
+    class LandingSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
+        @classmethod
+        def name(cls) -> str:
+            return NAME
 
-    def streamReader(self, schema: Any) -> "LandingReader":
-        return LandingReader(
-            self.options["path"], int(self.options.get("maxRows", "500000")), int(self.options.get("maxFiles", "200"))
-        )
+        def schema(self) -> str:
+            return "path string"
+
+        def streamReader(self, schema: Any) -> LandingReader:
+            return LandingReader(landing, max_rows, max_files)
+
+    return LandingSource
 
 
 class _Names(InputPartition):  # type: ignore[misc]  # pyspark is not followed
@@ -38,8 +42,8 @@ class _Names(InputPartition):  # type: ignore[misc]  # pyspark is not followed
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not followed
-    def __init__(self, path: str, max_rows: int, max_files: int) -> None:
-        self._path = path
+    def __init__(self, landing: Landing, max_rows: int, max_files: int) -> None:
+        self._landing = landing
         self._max_rows = max_rows
         self._max_files = max_files
         self._target: set[str] | None = None  # all that was there when an `availableNow` run began
@@ -48,13 +52,13 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return {"batch": 0, "files": "[]"}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {file.path for file in Landing(self._path).files()}
+        self._target = {file.path for file in self._landing.files()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         taken = set(json.loads(start["files"]))
         waiting = [
             file
-            for file in Landing(self._path).files()
+            for file in self._landing.files()
             if file.path not in taken and (self._target is None or file.path in self._target)
         ]
         chosen = choose(waiting, self._max_rows, self._max_files)

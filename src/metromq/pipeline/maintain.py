@@ -1,6 +1,5 @@
 """Keeping a lake: prove that nothing is missing, merge small files, let old days go, ask a question."""
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -14,9 +13,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from metromq.errors import UsageError
-from metromq.pipeline.content import Content, judge
+from metromq.pipeline.content import SCRATCH, Content, judge
 from metromq.pipeline.keys import JournalKey
-from metromq.pipeline.lake import EXPIRED, Lake, TableFile, offset_ranges, retried
+from metromq.pipeline.lake import EXPIRED, Lake, TableFile, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -101,7 +100,7 @@ def _held(lake: Lake) -> tuple[dict[JournalKey, int], dict[JournalKey, Ranges]]:
         for journal, count in Counter(name or "" for name in read["journal"].to_pylist()).items():
             key = JournalKey(file.partition["broker"], journal)
             rows[key] = rows.get(key, 0) + count
-        for journal, ranges in offset_ranges(lake.path("messages") / file.path).items():
+        for journal, ranges in lake.offsets(file).items():
             for first, last in ranges:
                 held.setdefault(JournalKey(file.partition["broker"], journal), Ranges()).add(first, last)
     return rows, held
@@ -181,7 +180,7 @@ def _expire_table(lake: Lake, name: str, oldest: date, now: datetime) -> list[Ta
 def _write_down(lake: Lake, files: list[TableFile], now: datetime) -> None:
     found: dict[JournalKey, Ranges] = {}
     for file in files:
-        for journal, ranges in offset_ranges(lake.path("messages") / file.path).items():
+        for journal, ranges in lake.offsets(file).items():
             for first, last in ranges:
                 found.setdefault(JournalKey(file.partition["broker"], journal), Ranges()).add(first, last)
     rows = [
@@ -204,18 +203,20 @@ def remove_orphans(lake: Lake, names: Iterable[str] = TABLES) -> list[str]:
 
     Nobody knows whether another process is still at work on them, so they must be old first.
     """
-    gone: list[Path] = []
-    left = [*lake.root.glob("_repair-*")]
+    gone: list[str] = []
     for name in (name for name in names if lake.exists(name)):
         hours = max(int(STAGING_SECONDS // 3600), 0)
         table = lake.open(name)
         old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
-        gone += [lake.path(name) / unquote(path) for path in old]
-        left += lake.path(name).glob("_staging-*")
-    gone += [path for path in left if time.time() - path.stat().st_mtime > STAGING_SECONDS]
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    return [str(path.relative_to(lake.root)) for path in gone]
+        gone += [f"{name}/{unquote(path)}" for path in old]
+    lake.store.each(lake.store.remove, gone)
+    left = [folder for folder in lake.store.folders() if folder.startswith(SCRATCH) and _is_old(lake, folder)]
+    lake.store.each(lake.store.remove_folder, left)
+    return gone + left
+
+
+def _is_old(lake: Lake, folder: str) -> bool:
+    return all(time.time() - file.changed_s > STAGING_SECONDS for file in lake.store.files(folder))
 
 
 def views(spark: "SparkSession", lake: Lake) -> list[str]:
@@ -242,10 +243,9 @@ def ask(spark: "SparkSession", lake: Lake, query: str) -> "DataFrame":
         raise UsageError(f"{str(error).splitlines()[0]} (tables: {tables})") from error
 
 
-def lake_or_usage_error(path: Path) -> Lake:
+def lake_or_usage_error(root: str | Path) -> Lake:
     """A lake that must be there already."""
-    if not path.is_dir():
-        raise UsageError(
-            f"there is no lake at {path}: no such directory; `metromq pipeline run --lake {path}` creates one"
-        )
-    return Lake(path)
+    lake = Lake(root)
+    if not lake.store.check().folders():
+        raise UsageError(f"there is no lake at {root}; `metromq pipeline run --lake {root}` creates one")
+    return lake

@@ -190,13 +190,6 @@ def stop(session: "SparkSession") -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def java_pid(session: "SparkSession") -> int:
-    """The process id of the Java that serves a session of this process."""
-    pid = session.sparkContext._gateway.proc.pid
-    assert isinstance(pid, int)
-    return pid
-
-
 def _packed(folder: str) -> str:
     """This package as a zip, for workers on machines where it is not installed."""
     package = Path(__file__).resolve().parent.parent

@@ -102,7 +102,7 @@ def test_a_broker_that_somebody_still_hears_is_not_replaced() -> None:
     world.cuts = {frozenset(("b12", other)) for other in world.city.names if other not in ("b12", "b11")}
     world.step(100)
     assert world.owners("1/2") == {"b12"}
-    assert all(broker.is_alive("b12", world.now_us) for broker in world.brokers.values())
+    assert all(broker.watch.is_alive("b12") for broker in world.brokers.values())
 
 
 def test_a_lone_broker_serves_every_area_of_its_own_side_only() -> None:

@@ -9,6 +9,7 @@ from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import (
+    VERSION,
     Announcement,
     ClientAnswer,
     ClientClaim,
@@ -28,9 +29,10 @@ from metromq.protocol.session.message import KIND_LINK, Message
 
 TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
-BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER)
+BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, st.booleans())
+GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple))
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, NUMBER, NUMBER, st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple))),
+    st.builds(Hello, st.just(VERSION), NUMBER, GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER),
     st.builds(Facts, st.lists(st.builds(Fact, TEXT, TEXT, TEXT, NUMBER, TEXT), max_size=4).map(tuple)),
     st.builds(
         Interest,

@@ -1,12 +1,12 @@
 """Mosquitto's ACL file: who may publish to and read from which topics, with the decisions that Mosquitto takes.
 
 The order of a decision: the user's own `topic` lines, denials first; then the `pattern` lines, denials first; then no.
-A SUBSCRIBE is always granted, as Mosquitto grants it; what is read through it is checked message by message, unless
-`Access.reads` shows that the whole filter is open or closed.
+Mosquitto grants every SUBSCRIBE, and what is read through it is checked message by message; `may_subscribe` tells where
+nothing can ever be read. One decision is stricter than Mosquitto's: a name with `/` fills no pattern that grants.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class TopicSet:
         self._names = frozenset(names).difference(wild)
         # An expression is quicker to ask but takes time and kilobytes to make: too much for each of 10,000 clients.
         self._expression = re.compile("|".join(map(_expression, wild)), re.DOTALL) if wild and shared else None
-        self._wild = () if shared else tuple(name.split("/") for name in wild)
+        self._wild = tuple(name.split("/") for name in wild)
 
     def __contains__(self, topic: str) -> bool:
         if topic in self._names:
@@ -49,6 +49,21 @@ class TopicSet:
             levels = topic.split("/")
             return any(_matches(wild, levels) for wild in self._wild)
         return False
+
+    def covers(self, levels: list[str]) -> bool:
+        """Whether one of these filters matches all that the filter of `levels` matches."""
+        return "/".join(levels) in self._names or any(_covers(wild, levels) for wild in self._wild)
+
+    def overlaps(self, levels: list[str]) -> Iterator[list[str]]:
+        """The filters for what the filter of `levels` and each of these both match."""
+        if not {"+", "#"}.intersection(levels):
+            if "/".join(levels) in self:
+                yield levels
+            return
+        for own in (*(name.split("/") for name in self._names), *self._wild):
+            common = _common(own, levels)
+            if common is not None:
+                yield common
 
 
 class RuleSet:
@@ -83,8 +98,14 @@ class ClientRights:
         return self._allowed(topic, self._own.readable, self._patterns.readable)
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """Always: Mosquitto's file says nothing about filters, only about what is read through them."""
-        return True
+        """Whether anything can be read through the filter; denials that close it only together are not seen."""
+        levels, denied = topic_filter.split("/"), self._own.denied
+        if not all(denied.covers(common) for common in self._own.readable.overlaps(levels)):
+            return True
+        patterns = self._patterns
+        return self._usable and not all(
+            denied.covers(common) or patterns.denied.covers(common) for common in patterns.readable.overlaps(levels)
+        )
 
     def _allowed(self, topic: str, own: TopicSet, pattern: TopicSet) -> bool:
         if topic in self._own.denied:
@@ -134,12 +155,8 @@ class Acl:
         shared = not self._by_client and username in self._users
         if shared and username in self._by_user:
             return self._by_user[username]
-        rules = (
-            AclRule(rule.access, _fill(rule.filter, username or "", client_id))
-            for rule in self._patterns
-            if username is not None or "%u" not in rule.filter
-        )
-        filled = RuleSet(rules, shared)
+        names = {"%c": client_id, "%u": username}
+        filled = RuleSet((_fill(rule, names) for rule in self._patterns if _may_fill(rule, names)), shared)
         if shared:
             self._by_user[username] = filled
         return filled
@@ -198,10 +215,18 @@ def _parse_rule(rest: str) -> AclRule:
     return AclRule(ACCESS[access], topic_filter)
 
 
-def _fill(pattern: str, username: str, client_id: str) -> str:
+def _fill(rule: AclRule, names: Mapping[str, str | None]) -> AclRule:
     # One pass, so that a client id with %u in it is not filled again.
-    names = {"%c": client_id, "%u": username}
-    return re.sub("%[cu]", lambda found: names[found[0]], pattern)
+    return AclRule(rule.access, re.sub("%[cu]", lambda found: names[found[0]] or "", rule.filter))
+
+
+def _may_fill(rule: AclRule, names: Mapping[str, str | None]) -> bool:
+    """Whoever chooses its own name must not reach into another's topics with it: `a/b` into those of `a`, `$SYS` into
+    the broker's. Denials are filled with any name, since they only take."""
+    used = [name for sign, name in names.items() if sign in rule.filter]
+    if None in used:
+        return False
+    return rule.access == DENY or not any(name is None or "/" in name or name.startswith("$") for name in used)
 
 
 def _expression(topic_filter: str) -> str:
@@ -213,6 +238,30 @@ def _expression(topic_filter: str) -> str:
     to_the_end = levels[-1] == "#"
     body = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels[: -1 if to_the_end else None])
     return f"{guard}{body}(?:/.*)?" if to_the_end else guard + body
+
+
+def _common(one: list[str], other: list[str]) -> list[str] | None:
+    """The filter for what two filters both match; None: nothing. A leading wildcard matches no `$` [MQTT-4.7.2-1]."""
+    for this, that in ((one, other), (other, one)):
+        if this[0] in ("#", "+") and that[0].startswith("$"):
+            return None
+    common: list[str] = []
+    for number in range(max(len(one), len(other))):
+        if one[number : number + 1] == ["#"]:
+            return common + other[number:]
+        if other[number : number + 1] == ["#"]:
+            return common + one[number:]
+        if number >= len(one) or number >= len(other):
+            return None
+        here, there = one[number], other[number]
+        if here != there and "+" not in (here, there):
+            return None
+        common.append(there if here == "+" else here)
+    return common
+
+
+def _covers(wide: list[str], narrow: list[str]) -> bool:
+    return _common(wide, narrow) == narrow
 
 
 def _matches(wild: list[str], levels: list[str]) -> bool:

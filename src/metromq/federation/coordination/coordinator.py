@@ -22,6 +22,7 @@ class Beat:
     count: int  # grows with every greeting of this incarnation
     clients: int
     age_ms: int  # how long ago it was heard from the broker itself
+    gone: bool = False  # the sender takes the broker for gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Membership and facts among the brokers themselves, by gossip, without any extra server.
 
-Every broker greets the members of its cluster at every hello interval and all others more rarely. A greeting carries
-the latest sign of life of every broker, so a broker counts as alive while anybody within reach hears it, directly or
-not. Changed facts are passed on to everybody within reach; greetings carry a digest of the book, and a difference makes
-peers exchange their books.
+Every broker greets those that watch it at every hello interval and all others more rarely. A greeting carries the
+latest sign of life of every broker, so a broker counts as alive while anybody within reach hears it, directly or not
+(watch.py). Changed facts are passed on to everybody within reach; greetings carry a digest of the book, a difference
+makes peers exchange their books.
 
 Takeover: when the owner of a fact is gone, the heir that the succession names claims it with the next epoch. Return: a
 broker that hears that someone else owns what it is at home in claims it back, again with the next epoch. Two sides of a
@@ -11,7 +11,6 @@ split may each have an owner; when they meet, the greater (epoch, owner) wins ev
 lives, claims last.
 """
 
-from dataclasses import dataclass
 from typing import final
 
 from metromq.errors import ProtocolViolation
@@ -27,15 +26,7 @@ from metromq.federation.coordination.coordinator import (
 )
 from metromq.federation.coordination.facts import BROKER, Change, Fact
 from metromq.federation.coordination.succession import Succession
-
-
-@dataclass(slots=True)
-class _Member:
-    incarnation: int
-    count: int
-    clients: int
-    heard_us: int
-    greeted_us: int = -(1 << 60)
+from metromq.federation.coordination.watch import Watch
 
 
 @final
@@ -44,9 +35,7 @@ class EmbeddedCoordinator(Coordinator):
         super().__init__(city, name, incarnation, succession, now_us)
         self._count = 0
         self._clients = 0
-        self._interval_us = city.membership.hello_interval_ms * 1000
-        self._members: dict[str, _Member] = {}
-        self._near: set[str] = set()
+        self.watch = Watch(city, name)
         self._alive = self.book.members
         self._reclaimed = -1  # the revision of the book in which nothing was left to claim back
         self._count_members(now_us)
@@ -56,8 +45,10 @@ class EmbeddedCoordinator(Coordinator):
     def tick(self, now_us: int, clients: int) -> list[Event]:
         self._clients = clients
         events: list[Event] = []
-        due = self._due(now_us)
+        due = sorted({*self.watch.judge(now_us), *self.watch.due(now_us)})
         if due:
+            self._count += 1
+            self.watch.greeted(due, now_us)
             greeting = self._greeting(now_us)
             events += [Greet(peer, greeting) for peer in due]
         events += self._changed(self._claims(now_us), "", now_us)
@@ -68,12 +59,7 @@ class EmbeddedCoordinator(Coordinator):
         return [Greet(peer, self._greeting(now_us))]
 
     def greeted(self, peer: str, greeting: Greeting, now_us: int) -> list[Event]:
-        for beat in greeting.beats:
-            member = self._members.get(beat.broker)
-            if member is None or (beat.incarnation, beat.count) <= (member.incarnation, member.count):
-                continue
-            member.incarnation, member.count, member.clients = beat.incarnation, beat.count, beat.clients
-            member.heard_us = max(member.heard_us, now_us - beat.age_ms * 1000)
+        self.watch.heard(peer, greeting.beats, now_us)
         return [Tell(peer, self.book.facts())] if greeting.digest != self.book.digest() else []
 
     def told(self, peer: str, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
@@ -84,9 +70,7 @@ class EmbeddedCoordinator(Coordinator):
                 raise ProtocolViolation(f"{peer} sent facts of {fact.owner}, a broker that is not in the city's file")
         changes = self.book.merge(facts)
         for change in changes:
-            member = self._members.get(change.after.owner)
-            if member is not None:  # a fresh claim is a sign of life
-                member.heard_us = max(member.heard_us, now_us - self._interval_us)
+            self.watch.vouched(change.after.owner, now_us)
         return self._changed((*changes, *self._reclaim()), peer, now_us)
 
     def propose(self, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
@@ -98,24 +82,12 @@ class EmbeddedCoordinator(Coordinator):
         return events
 
     def overslept(self, now_us: int, pause_us: int) -> None:
-        for member in self._members.values():
-            member.heard_us = min(now_us, member.heard_us + pause_us)
+        self.watch.overslept(now_us, pause_us)
 
     # Who is there.
 
     def alive(self, now_us: int) -> tuple[str, ...]:
-        return tuple(name for name in self.book.members if self.is_alive(name, now_us))
-
-    def is_alive(self, broker: str, now_us: int) -> bool:
-        if broker == self.name:
-            return True
-        member = self._members.get(broker)
-        if member is None:
-            return False
-        patience = self._interval_us * self.city.membership.missed_hellos
-        if broker not in self._near:
-            patience *= self.city.membership.far_factor
-        return now_us - member.heard_us < patience
+        return tuple(name for name in self.book.members if self.watch.is_alive(name))
 
     def _living(self, now_us: int) -> list[Event]:
         alive = self.alive(now_us)
@@ -125,32 +97,11 @@ class EmbeddedCoordinator(Coordinator):
         return [AliveChanged(alive)]
 
     def _count_members(self, now_us: int) -> None:
-        # Everybody counts as just heard at the start: a broker that starts first must not claim the whole city.
-        others = [other for other in self.book.members if other != self.name]
-        self._members = {other: self._members.get(other) or _Member(0, 0, 0, now_us) for other in others}
-        cluster = self.city.cluster_of(self.name)
-        self._near = {other for other in others if cluster and self.city.cluster_of(other) == cluster}
-
-    def _due(self, now_us: int) -> list[str]:
-        """The members to greet now."""
-        found: list[str] = []
-        for other, member in self._members.items():
-            every = self._interval_us if other in self._near else self._interval_us * self.city.membership.far_factor
-            if now_us - member.greeted_us >= every:
-                member.greeted_us = now_us
-                found.append(other)
-        if found:
-            self._count += 1
-        return found
+        self.watch.count_members(self.book.members, now_us)
 
     def _greeting(self, now_us: int) -> Greeting:
         own = Beat(self.name, self.incarnation, self._count, self._clients, 0)
-        others = (
-            Beat(other, member.incarnation, member.count, member.clients, (now_us - member.heard_us) // 1000)
-            for other, member in self._members.items()
-            if member.incarnation
-        )
-        return Greeting(self.incarnation, self.book.digest(), (own, *others))
+        return Greeting(self.incarnation, self.book.digest(), (own, *self.watch.beats(now_us)))
 
     # Who is responsible.
 
@@ -159,7 +110,9 @@ class EmbeddedCoordinator(Coordinator):
             return []
         # The source knows its own facts, but not the claims that they made us do.
         claimed = any(change.after.owner == self.name for change in changes)
-        told = {*self._members, *(change.after.key for change in changes if change.after.kind == BROKER)} - {self.name}
+        told = {*self.watch.others(), *(change.after.key for change in changes if change.after.kind == BROKER)} - {
+            self.name
+        }
         events = self.events_of(changes, tuple(sorted(peer for peer in told if peer != source or claimed)))
         if any(change.after.kind == BROKER for change in changes):
             self._count_members(now_us)
@@ -195,4 +148,4 @@ class EmbeddedCoordinator(Coordinator):
         return self.book.merge((self.book.next(fact.kind, fact.key, self.name, fact.value),))
 
     def _load(self, broker: str) -> int:
-        return self._clients if broker == self.name else self._members[broker].clients
+        return self._clients if broker == self.name else self.watch.clients(broker)

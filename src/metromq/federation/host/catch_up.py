@@ -11,7 +11,7 @@ from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.protocol.session import KIND_REPLAY, Hub, Message, Session, records
+from metromq.protocol.session import KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
 from metromq.protocol.topics import matches
 
 MARK_EVERY_US: Final = 1_000_000
@@ -105,7 +105,7 @@ class CatchUp:
             if not _is_missing(record, message, effect.peer, number):
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
-            if not found or not self._node.replays(message.topic, message.origin, age_us, now_us):
+            if not found or not self._node.replays(message.topic, _published_at(message), age_us, now_us):
                 continue
             shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
             served = (effect.peer,) if len(shares) == len(found) else ()
@@ -136,3 +136,8 @@ def _is_missing(record: records.MessageRecord, message: Message, peer: str, numb
     if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
         return False
     return all(target.number != number for target in record.targets)
+
+
+def _published_at(message: Message) -> str:
+    """The broker that published it; empty: this one, which has fired a will that others might have fired."""
+    return "" if message.kind == KIND_WILL else message.origin

@@ -11,8 +11,10 @@ from typing import Any, Final, final
 from metromq.errors import PeerViolation
 from metromq.federation.city import City
 from metromq.federation.effects import (
+    ClockSkewed,
     Effect,
     FactsLearnt,
+    FireWill,
     HandOver,
     Keep,
     NeighboursChanged,
@@ -25,9 +27,11 @@ from metromq.federation.effects import (
     SessionFound,
     SessionRefused,
     SessionTaken,
+    WillFired,
 )
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.last_wills import LastWills
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Reporting as Reporting
@@ -36,11 +40,13 @@ from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
 from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
+from metromq.federation.links.relay import RELAY_TOPIC, RelayTransport
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol import Packer, Unpacker, reasons
 from metromq.protocol.session import (
     KIND_LINK,
+    KIND_WILL,
     Federation,
     Hub,
     LinkCopy,
@@ -75,7 +81,7 @@ class Host(Federation):
         self._hello_s = city.membership.hello_interval_ms / 1000
         self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
         self._report = report
-        self._transport: Transport | None = None
+        self._transport: RelayTransport | None = None
         self._ticked_at = hub.clock.now
         self._timers = Timers()
         self._copies = Copies(hub, self.node, self.inbox)
@@ -83,6 +89,7 @@ class Host(Federation):
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
+        self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
@@ -97,6 +104,9 @@ class Host(Federation):
             SessionFound: self.roaming.found,
             SessionRefused: self.roaming.refused,
             SessionTaken: self.roaming.taken,
+            ClockSkewed: self._clock_skewed,
+            FireWill: self._wills.fire,
+            WillFired: self._wills.fired,
         }
 
     def _now_us(self) -> int:
@@ -106,7 +116,8 @@ class Host(Federation):
 
     def start(self, transport: Transport) -> None:
         """After recovery: opens links to the peers and begins to greet."""
-        self._transport = transport
+        clock = self.hub.clock
+        self._transport = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
         self._ticked_at = self.hub.clock.now
         for peer in self.node.neighbours:
             self._open_link(peer)
@@ -122,6 +133,7 @@ class Host(Federation):
                     session.clean_us,
                 )
         self.run(self.node.directory.living(self.city.names))
+        self._wills.start()
         self.tick()
 
     def stop(self) -> None:
@@ -147,7 +159,8 @@ class Host(Federation):
         return BUSY_TICK_S if self.roaming.is_busy() else self.tick_s
 
     def link_up(self, link: Link) -> None:
-        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled())
+        via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
+        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
         self.hub.links.resume(link.backlog)
 
@@ -155,6 +168,17 @@ class Host(Federation):
         self._report("info", "link is down", peer=link.peer, problem=problem)
         if link.peer in self.node.up:
             self.run(self.node.peer_down(link.peer, self._now_us()))
+
+    def is_alive(self, peer: str) -> bool:
+        return peer in self.node.coordinator.alive(self._now_us())
+
+    def via(self, peer: str) -> str:
+        """The broker through which messages go to a peer that cannot be reached directly; empty: they need none."""
+        return self._transport.via(peer) if self._transport is not None else ""
+
+    def problem(self, peer: str) -> str:
+        """Why a peer cannot be reached directly; empty: it can."""
+        return self._transport.problem(peer) if self._transport is not None else ""
 
     # --- the node's effects ---------------------------------------------------------------------------------------
 
@@ -173,6 +197,13 @@ class Host(Federation):
     def _facts_learnt(self, effect: FactsLearnt) -> None:
         for fact in effect.facts:
             self._report("info", "fact", kind=fact.kind, key=fact.key, owner=fact.owner, epoch=fact.epoch)
+
+    def _clock_skewed(self, effect: ClockSkewed) -> None:
+        seconds = round(effect.ahead_us / 1e6, 3)
+        if effect.apart:
+            self._report("warning", "clocks differ; set one of them right", peer=effect.peer, peer_is_ahead_s=seconds)
+        else:
+            self._report("info", "clocks agree again", peer=effect.peer, peer_is_ahead_s=seconds)
 
     def _neighbours_changed(self, effect: NeighboursChanged) -> None:
         """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""
@@ -219,6 +250,14 @@ class Host(Federation):
 
     def connected(self, session: Session, resumed: bool) -> None:
         self.roaming.entered(session)
+        self._wills.changed(session)
+
+    def will_changed(self, session: Session) -> None:
+        self._wills.changed(session)
+
+    def publishes_will(self, session: Session, message: Message) -> bool:
+        self._wills.publish(session, message)
+        return True
 
     def stamp_us(self, wall_us: int) -> int:
         return self.node.clock.stamp_us()
@@ -246,6 +285,8 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        if self._transport is not None:
+            self._transport.heard_directly(peer)
 
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
         if self.heard.get(peer) is connection:
@@ -267,6 +308,8 @@ class Host(Federation):
             self.receiving.batch(peer, payload, waiter)
         elif topic == RUN_TOPIC:
             self.receiving.run(peer, payload)
+        elif topic == RELAY_TOPIC and self._transport is not None:
+            self._transport.arrived(peer, payload)
         else:
             raise PeerViolation(reasons.PROTOCOL_ERROR, f"{topic} is no topic of a link")
 
@@ -281,7 +324,7 @@ class Host(Federation):
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int) -> None:
-        if message.kind == KIND_LINK and message.origin_offset >= 0:
+        if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
 
     def snapshot(self) -> bytes:

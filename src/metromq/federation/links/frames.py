@@ -18,7 +18,7 @@ BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
-VERSION: Final = 3  # since sessions move by pieces, probes and markers
+VERSION: Final = 4  # since wills have keepers and clocks are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class Hello:
     greeting: Greeting
     time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
     city: str = ""  # what the sender's city file says; see City.identity
+    wall_us: int = 0  # the sender's clock
+    echo_us: int = 0  # the clock of the receiver, as its last hello said; 0: none came
+    held_us: int = 0  # how long ago that one came
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,46 @@ class ClientReleased:
     time_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class WillTold:
+    """To the broker that fires the will if `broker`, the client's, is lost.
+
+    `since_s` is how long ago its delay began to count; -1: the client is still there.
+    """
+
+    broker: str
+    client: str
+    time_us: int  # of the CONNECT that brought it; with the client it names the will for ever
+    delay_s: int
+    since_s: int
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expiry_s: int  # -1: never
+    properties: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WillDropped:
+    """The sender's client has no will any more, or the sender knows that it was fired."""
+
+    client: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WillsAnew:
+    """What the receiver keeps for the sender's clients is old; what counts follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WillsFired:
+    """The sender has fired these wills of the receiver's clients, by client and time of the CONNECT."""
+
+    wills: tuple[tuple[str, int], ...]
+
+
 Frame = (
     Hello
     | Facts
@@ -133,6 +176,10 @@ Frame = (
     | ClientAnswer
     | ClientMoved
     | ClientReleased
+    | WillTold
+    | WillDropped
+    | WillsAnew
+    | WillsFired
 )
 
 
@@ -163,18 +210,24 @@ def _write_hello(out: Packer, frame: Hello) -> None:
         out.number(value)
     for beat in greeting.beats:
         out.short_text(beat.broker)
-        for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms):
+        for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms, beat.gone):
             out.number(value)
     out.number(frame.time_us)
     out.short_text(frame.city)
+    for value in (frame.wall_us, frame.echo_us, frame.held_us):
+        out.number(value)
 
 
 def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, digest, interest, count = (data.number() for _ in range(5))
+    if version != VERSION:  # what follows may look different
+        raise ProtocolViolation(f"the peer speaks version {version} of the link, this broker {VERSION}")
     beats = tuple(
-        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number()) for _ in range(count)
+        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number(), bool(data.number()))
+        for _ in range(count)
     )
-    return Hello(version, interest, Greeting(incarnation, digest, beats), data.number(), data.short_text())
+    greeting = Greeting(incarnation, digest, beats)
+    return Hello(version, interest, greeting, data.number(), data.short_text(), *(data.number() for _ in range(3)))
 
 
 def _write_facts(out: Packer, frame: Facts) -> None:
@@ -262,9 +315,35 @@ def _read_moved(data: Unpacker) -> ClientMoved:
     return ClientMoved(client, time_us, broker, bool(flags & 1), data.short_text(), data.number(), bool(flags & 2))
 
 
-def _write_released(out: Packer, frame: ClientReleased) -> None:
+def _write_released(out: Packer, frame: "ClientReleased | WillDropped") -> None:
     out.short_text(frame.client)
     out.number(frame.time_us)
+
+
+def _write_will(out: Packer, frame: WillTold) -> None:
+    out.short_text(frame.broker)
+    out.short_text(frame.client)
+    for value in (frame.time_us, frame.delay_s, frame.since_s + 1, frame.qos | frame.retain << 2, frame.expiry_s + 1):
+        out.number(value)
+    out.short_text(frame.topic)
+    out.short_blob(frame.payload)
+    out.short_blob(frame.properties)
+
+
+def _read_will(data: Unpacker) -> WillTold:
+    broker, client, time_us, delay_s = data.short_text(), data.short_text(), data.number(), data.number()
+    since_s, flags, expiry_s, topic = data.number() - 1, data.number(), data.number() - 1, data.short_text()
+    payload, is_retained = data.short_blob(), bool(flags & 4)
+    return WillTold(
+        broker, client, time_us, delay_s, since_s, topic, payload, flags & 3, is_retained, expiry_s, data.short_blob()
+    )
+
+
+def _write_fired(out: Packer, frame: WillsFired) -> None:
+    out.number(len(frame.wills))
+    for client, time_us in frame.wills:
+        out.short_text(client)
+        out.number(time_us)
 
 
 _KINDS: dict[type, int] = {
@@ -278,6 +357,10 @@ _KINDS: dict[type, int] = {
     ClientAnswer: 7,
     ClientMoved: 8,
     ClientReleased: 9,
+    WillTold: 13,
+    WillDropped: 14,
+    WillsAnew: 15,
+    WillsFired: 16,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
@@ -290,6 +373,10 @@ _WRITERS: dict[int, Callable[..., None]] = {
     8: _write_moved,
     9: _write_released,
     11: _write_facts,
+    13: _write_will,
+    14: _write_released,
+    15: lambda out, frame: None,
+    16: _write_fired,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
@@ -303,4 +390,8 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     8: _read_moved,
     9: lambda data: ClientReleased(data.short_text(), data.number()),
     11: _read_facts,
+    13: _read_will,
+    14: lambda data: WillDropped(data.short_text(), data.number()),
+    15: lambda data: WillsAnew(),
+    16: lambda data: WillsFired(tuple((data.short_text(), data.number()) for _ in range(data.number()))),
 }

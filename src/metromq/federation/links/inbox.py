@@ -137,6 +137,15 @@ class Inbox:
                 memory.add(use, message.origin_offset, marked)
         return uses
 
+    def claim(self, origin: str, number: int) -> bool:
+        """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""
+        memory = self._memory(origin)
+        if any(memory.seen(use, number, True) for use in _USES):
+            return False
+        for use in _USES:
+            memory.add(use, number, True)
+        return True
+
     def journal_number(self, sender: str) -> int:
         return self._incarnations.get(sender, 0)
 

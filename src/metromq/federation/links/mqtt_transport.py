@@ -208,6 +208,7 @@ class MqttTransport(Transport):
     """`clock` is the time of the event that is being handled."""
 
     def __init__(self, dialler: StreamDialler, credentials: LinkCredentials, clock: Callable[[], float]) -> None:
+        self.journal_id = credentials.journal_id
         self._dialler = dialler
         self._credentials = credentials
         self._clock = clock

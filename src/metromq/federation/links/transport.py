@@ -26,7 +26,9 @@ class TransportEvents(Protocol):
 
 
 class Transport(ABC):
-    """The ways from one broker to its peers."""
+    """The ways from one broker to its peers. `journal_id` names the journal that its links' sequences count in."""
+
+    journal_id: str = ""
 
     @abstractmethod
     def open(self, peer: str, events: TransportEvents) -> None:

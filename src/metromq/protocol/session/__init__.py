@@ -12,8 +12,9 @@ from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_recovery import Snapshot, recover
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.newcomers import Newcomer, Newcomers
 from metromq.protocol.session.output import Flusher, LinkOutput, Output
 from metromq.protocol.session.records import decode_message
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
@@ -25,6 +26,7 @@ __all__ = [
     "FOREIGN",
     "KIND_LINK",
     "KIND_REPLAY",
+    "KIND_WILL",
     "LINK_PREFIX",
     "SENT",
     "Access",
@@ -43,6 +45,8 @@ __all__ = [
     "Log",
     "Message",
     "NetworkConnection",
+    "Newcomer",
+    "Newcomers",
     "Output",
     "Peer",
     "SeenIds",

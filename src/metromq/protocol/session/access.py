@@ -17,6 +17,7 @@ class Peer:
         self.address = address
         self.anonymous_allowed = anonymous_allowed
         self.identity = identity  # the name in a verified client certificate that stands for the user name
+        self.needs_identity = False  # nobody enters whose certificate has no name: the listener takes no other
         self.transport = transport
 
 

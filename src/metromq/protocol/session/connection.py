@@ -11,6 +11,7 @@ from metromq.protocol.session.handshake import Handshake
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import Incoming
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
@@ -38,6 +39,7 @@ from metromq.protocol.wire.packets import (
 )
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
+STRANGER_BYTES: Final = 131_072  # of a packet before CONNACK: room for the largest will and long names
 LARGE_BYTES: Final = 65_536  # a packet that lacks so much is put together once, not again for every piece
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
@@ -93,6 +95,7 @@ class Connection(NetworkConnection):
         self.hub = hub
         self.access = access
         self.peer = peer
+        self.newcomer: Newcomer | None = None  # while this connection counts as one
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
         self.incoming: Incoming | None = None  # a client that is in
         self.peer_broker = ""  # the broker at the other end, when this is a link
@@ -220,10 +223,16 @@ class Connection(NetworkConnection):
         handshake = self.handshake
         if position == 0 and handshake is not None and not handshake.begun() and data[0] != 0x10:
             raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
+        self._check_stranger(len(data) - position + missing)
         if missing < LARGE_BYTES:
             self._tail = data[position:]
         else:
             self._large = _LargePacket(data[position:], missing)
+
+    def _check_stranger(self, size: int) -> None:
+        """Before anybody knows who it is, a connection may not make the broker hold as much as a client may."""
+        if size > STRANGER_BYTES and not self.is_open():
+            raise PeerViolation(reasons.PACKET_TOO_LARGE, f"a client sends at most {STRANGER_BYTES} bytes to be let in")
 
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""
@@ -276,12 +285,16 @@ class Connection(NetworkConnection):
     def _early(self, kind: int, first: int, body: bytes) -> None:
         handshake = self.handshake
         assert handshake is not None
+        if not handshake.begun() and kind == CONNECT:
+            self._guess_version(body)
+        self._check_stranger(len(body))
         if not handshake.begun():
             if kind != CONNECT:
                 raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
-            self._guess_version(body)
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
+            if self.newcomer is not None:
+                self.hub.connections.newcomers.spoke(self.newcomer)
             handshake.on_connect(packet)
             self._after(handshake)
         elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
@@ -343,14 +356,22 @@ class Connection(NetworkConnection):
         if handshake.peer_broker:
             self.peer_broker = handshake.peer_broker
             self.keepalive_s = handshake.keepalive_s
+            self._no_newcomer()
             hub.city.federation.link_accepted(self.peer_broker, self)
         elif session is not None and self.incoming is None:
             self.auth_method = handshake.auth_method
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
             self.incoming = Incoming(self, hub, self.access, session)
+            self._no_newcomer()
             hub.connections.entered()
             hub.delivery.resume(session)
+
+    def _no_newcomer(self) -> None:
+        """It was let in, or is gone."""
+        if self.newcomer is not None:
+            self.hub.connections.newcomers.gone(self.newcomer)
+            self.newcomer = None
 
     def permissions_changed(self) -> None:
         incoming = self.incoming
@@ -417,6 +438,9 @@ class Connection(NetworkConnection):
         if handshake is not None:
             handshake.stop_waiting(False)
         hub.connections.open.pop(self, None)
+        self._no_newcomer()
+        if session is not None:
+            hub.connections.clients -= 1
         if session is not None and session.connection is self:
             hub.sessions.detach(session, clean)
         elif self.peer_broker:

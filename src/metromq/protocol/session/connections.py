@@ -6,6 +6,7 @@ from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.newcomers import Newcomers
 from metromq.protocol.session.topic_counts import TopicCounts
 
 
@@ -17,6 +18,8 @@ class Connections:
         self, settings: HubSettings, clock: Clock, counters: BrokerCounters, topic_counts: TopicCounts
     ) -> None:
         self.open: dict[NetworkConnection, None] = {}
+        self.newcomers = Newcomers(settings.max_unconnected)
+        self.clients = 0  # that are in
         self._settings = settings
         self._clock = clock
         self._counters = counters
@@ -25,7 +28,7 @@ class Connections:
         self._tokens_at = 0.0
 
     def too_many(self) -> bool:
-        return len(self.open) > self._settings.max_connections
+        return self.clients >= self._settings.max_connections
 
     def may_connect(self) -> bool:
         """Takes one of the connects this second has, in bursts of up to one second's worth."""
@@ -44,6 +47,7 @@ class Connections:
         """A client is let in."""
         counters = self._counters
         counters.connects += 1
-        counters.clients_maximum = max(counters.clients_maximum, len(self.open))
+        self.clients += 1
+        counters.clients_maximum = max(counters.clients_maximum, self.clients)
         if self._topic_counts.recording:
             self._topic_counts.connects += 1

@@ -71,6 +71,13 @@ class Federation(RemoteCheck):
     def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
         """A connection is gone that had sent CONNECT and was not let in."""
 
+    def will_changed(self, session: Session) -> None:
+        """The session has another will than before, or its will begins to wait for its delay."""
+
+    def publishes_will(self, session: Session, message: Message) -> bool:
+        """A will is to be published. True: the federation has seen to it, because others may publish it too."""
+        return False
+
     def ended(self, session: Session) -> None:
         """A session is over."""
 

@@ -68,11 +68,9 @@ class Handshake:
         properties = connect.properties
         if properties.request_problem_information is False:
             output.problem_information = False
-        if hub.connections.too_many():
-            self.connection.refuse(reasons.SERVER_BUSY, "the broker has as many connections as it may")
-            return
-        if not hub.connections.may_connect():
-            self.connection.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
+        # Peers come in whatever clients do: without them it is no city.
+        is_peer = hub.city.joined and connect.client_id.startswith(LINK_PREFIX)
+        if not is_peer and (self._is_full() or self._is_too_fast()):
             return
         if properties.maximum_packet_size:
             output.max_packet_bytes = properties.maximum_packet_size
@@ -88,6 +86,19 @@ class Handshake:
             properties.auth_data or b"",
         )
         self._decided(decision)
+
+    def _is_full(self) -> bool:
+        """Whether there is no room for another client; it is told."""
+        full = self.hub.connections.too_many()
+        if full:
+            self.connection.refuse(reasons.SERVER_BUSY, "the broker has as many connections as it may")
+        return full
+
+    def _is_too_fast(self) -> bool:
+        too_fast = not self.hub.connections.may_connect()
+        if too_fast:
+            self.connection.refuse(reasons.CONNECTION_RATE_EXCEEDED, "too many connects at once; try again in a second")
+        return too_fast
 
     def _check_will(self, will: Will | None) -> None:
         if will is None:
@@ -247,7 +258,8 @@ class Handshake:
         if connect.will is not None and not self._may_leave(connect.will, client_id, decision.username):
             self.connection.refuse(reasons.NOT_AUTHORIZED, "the client may not publish to the topic of its will")
             return
-        if self._is_refused(client_id, decision.username):  # it may have come while this client waited
+        # Others may have come while this client waited.
+        if self._is_full() or self._is_refused(client_id, decision.username):
             return
         clean_start = connect.clean_start or sessions.is_foreign(client_id, decision.username)
         self.held_back = True

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, final
 
-from metromq.errors import JournalError, OffsetsGone
+from metromq.errors import JournalUnusable, OffsetsGone
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlog, Entry, LinkBacklog
@@ -86,7 +86,9 @@ def recover(
             recovery.apply(kind, offset, body)
             count += 1
     except (struct.error, ValueError, IndexError) as error:
-        raise JournalError(f"the journal cannot be understood: {error}; was it written by a newer version?") from error
+        raise JournalUnusable(
+            f"the journal cannot be understood: {error}; was it written by a newer version?"
+        ) from error
     if is_damaged:
         recovery.drop_lost()
     recovery.finish()
@@ -110,7 +112,7 @@ class _Recovery:
         reader = Unpacker(state)
         version = reader.u8()
         if version not in (VERSION, VERSION_WITHOUT_LINKS):
-            raise JournalError(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
+            raise JournalUnusable(f"snapshot of version {version}; this version of MetroMQ reads {VERSION}")
         hub.backlogs.next_number = reader.u32()
         hub.commits.newest_offset = reader.i64()
         hub.city.federation.restored(reader.blob())
@@ -167,7 +169,7 @@ class _Recovery:
                 if session is not None:
                     self._apply_to_session(kind, session, reader)
             else:
-                raise JournalError(f"unknown kind of record: {kind}")
+                raise JournalUnusable(f"unknown kind of record: {kind}")
 
     def _apply_to_backlog(self, kind: int, backlog: Backlog, reader: Unpacker) -> None:
         if kind == records.ACKNOWLEDGED:

@@ -21,6 +21,7 @@ class HubSettings:
     receive_maximum: int = 1_000
     max_topic_alias: int = 64
     max_subscriptions_per_client: int = 10_000
+    max_filter_bytes_per_client: int = 4 << 20
     max_keepalive_s: int = 0  # 0: whatever the client asks
     max_session_expiry_s: int = 30 * 86_400
     max_qos: int = 2
@@ -28,6 +29,7 @@ class HubSettings:
     max_retained_messages: int = 100_000
     max_topic_levels: int = 128
     max_connections: int = 10_000
+    max_unconnected: int = 5_000
     connect_timeout_s: float = 10.0
     max_connects_per_s: float = 1_000.0  # 0: no limit
     record_qos0: bool = False

@@ -3,7 +3,7 @@
 from typing import final
 
 from metromq.protocol.packing import Packer
-from metromq.protocol.reasons import SESSION_TAKEN_OVER
+from metromq.protocol.reasons import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import RELEASED, SENT
 from metromq.protocol.session.backlogs import Backlogs
@@ -65,6 +65,7 @@ class Sessions:
         self.erasing: dict[str, tuple[NetworkConnection, str]] = {}
         self._name = name
         self._assigned = 0  # client identifiers, so far
+        self._rests_until = 0.0
         self._settings = settings
         self._clock = clock
         self._commits = commits
@@ -265,11 +266,12 @@ class Sessions:
             self.close(session)
             return
         self.detached[session.client_id] = session
+        if will is not None and will.delay_s == 0:
+            self._publish_will(session)
+            return
         if will is not None:
-            if will.delay_s == 0:
-                self._publish_will(session)
-            else:
-                session.will_at = self._clock.now + will.delay_s
+            session.will_at = self._clock.now + will.delay_s
+        self._city.federation.will_changed(session)
 
     def close(self, session: Session) -> None:
         """The session ends: a waiting will is published [MQTT-3.1.2-8], then all its state is gone."""
@@ -278,6 +280,8 @@ class Sessions:
         if session.will is not None and session.connection is None:
             self._publish_will(session)
         session.closed = True
+        session.will = None
+        self._city.federation.will_changed(session)
         for full_filter in list(session.grants):
             self._subscriptions.drop(session, full_filter)
         self._city.federation.ended(session)
@@ -301,12 +305,28 @@ class Sessions:
         message.kind = KIND_WILL
         if will.expiry_s >= 0:
             message.expires_at_us = self._clock.wall_us + will.expiry_s * 1_000_000
-        self._publishing.publish(message, None)
+        if not self._city.federation.publishes_will(session, message):
+            self._publishing.publish(message, None)
+        self._city.federation.will_changed(session)
         self._record_detached(session)  # behind the message: a crash between may repeat the will but never loses it
+
+    def void_will(self, session: Session) -> None:
+        """Another broker has published the will: the client counts as lost, and is told so if it is still there."""
+        session.will = None
+        session.will_at = 0.0
+        if session.connection is not None:
+            session.connection.terminate(ADMINISTRATIVE_ACTION, "this broker was cut off, and the will was published")
+            self.detach(session, False)
+        else:
+            self._record_detached(session)
+
+    def rest_until(self, when: float) -> None:
+        """Until then no session ends and no will is published, except for a client's own doing."""
+        self._rests_until = when
 
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
-        if not self.detached:
+        if not self.detached or self._clock.now < self._rests_until:
             return
         now = self._clock.now
         for session in list(self.detached.values()):

@@ -1,6 +1,6 @@
 """What a client asks with SUBSCRIBE and UNSUBSCRIBE, and what it is answered."""
 
-from typing import final
+from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol import reasons
@@ -12,6 +12,8 @@ from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, Properties, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
+
+ORDINARY_FILTER: Final = 256  # longer ones are counted by what they hold, not only by their number
 
 
 @final
@@ -70,16 +72,21 @@ class Subscribing:
 
     def _subscription_code(self, session: Session, wanted: Subscription, filter: str) -> int:
         failure = 0x80
-        if (
-            wanted.filter not in session.grants
-            and len(session.grants) >= self._hub.settings.max_subscriptions_per_client
-        ):
+        if wanted.filter not in session.grants and self._is_too_much(session, wanted.filter):
             return reasons.QUOTA_EXCEEDED if self._output.version == MQTT5 else failure
         if filter.count("/") >= self._hub.settings.max_topic_levels:
             return reasons.TOPIC_FILTER_INVALID if self._output.version == MQTT5 else failure
         if filter.startswith("$metromq") or not self._access.may_subscribe(session, filter):
             return reasons.NOT_AUTHORIZED if self._output.version == MQTT5 else failure
         return min(wanted.qos, self._hub.settings.max_qos)
+
+    def _is_too_much(self, session: Session, filter: str) -> bool:
+        settings, grants = self._hub.settings, session.grants
+        if len(grants) >= settings.max_subscriptions_per_client:
+            return True
+        if len(filter) <= ORDINARY_FILTER:  # so many of them as a client may have cost little
+            return False
+        return sum([len(one) for one in grants]) + len(filter) > settings.max_filter_bytes_per_client
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         session = self._session

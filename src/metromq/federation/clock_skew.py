@@ -1,0 +1,58 @@
+"""How far peers' clocks are ahead of ours, from the round trips of hellos, as NTP does it; no I/O.
+
+A hello says what its sender's clock showed, and returns what ours showed in the last hello that the sender got, with
+how long ago that was. Both ways together took the round trip; if they took the same, its middle is the same moment
+on both clocks. The sample with the shortest round trip of the last ones counts: it is wrong by half of that at most.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, final
+
+SAMPLES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How far a peer's clock is ahead of ours, and how sure that is."""
+
+    ahead_us: int
+    round_trip_us: int
+
+
+@final
+class ClockSkews:
+    """Of one broker to all its peers. `wall_us` is our clock's time, `now_us` a monotonic one's."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, tuple[int, int]] = {}  # the clock in each peer's last hello, and when that came
+        self._samples: dict[str, deque[Skew]] = {}
+
+    def heard(self, peer: str, theirs_us: int, echo_us: int, held_us: int, wall_us: int, now_us: int) -> None:
+        """A hello has come, sent when the peer's clock showed `theirs_us`."""
+        if not wall_us or not theirs_us:
+            return  # somebody has no clock
+        self._heard[peer] = (theirs_us, now_us)
+        round_trip_us = wall_us - echo_us - held_us
+        if not echo_us or round_trip_us < 0:
+            return  # it had heard nothing of us yet, or our own clock was set back
+        skew = Skew(((theirs_us - held_us - echo_us) + (theirs_us - wall_us)) // 2, round_trip_us)
+        samples = self._samples.setdefault(peer, deque(maxlen=SAMPLES))
+        if any(abs(skew.ahead_us - old.ahead_us) > skew.round_trip_us + old.round_trip_us for old in samples):
+            samples.clear()  # a clock has been set
+        samples.append(skew)
+
+    def echo(self, peer: str, now_us: int) -> tuple[int, int]:
+        """What to return to the peer: its clock, and how long ago it said so."""
+        theirs_us, heard_us = self._heard.get(peer, (0, now_us))
+        return theirs_us, now_us - heard_us
+
+    def forget(self, peer: str) -> None:
+        """It has left the city."""
+        self._heard.pop(peer, None)
+        self._samples.pop(peer, None)
+
+    def of(self, peer: str) -> Skew | None:
+        """None: not measured yet."""
+        samples = self._samples.get(peer)
+        return min(samples, key=lambda sample: sample.round_trip_us) if samples else None

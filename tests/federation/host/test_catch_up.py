@@ -1,0 +1,79 @@
+"""What is sent again because somebody else is responsible now, or because a peer could not be heard: nothing twice."""
+
+import pytest
+
+from metromq.federation import grid_city
+from metromq.lab.sim.sim_city import SimCity
+
+
+def city_of_four() -> SimCity:
+    city = SimCity(grid_city("geographic", l_b=1, l_c=0))
+    city.start()
+    for name in city.brokers:
+        city.connect(f"p{name}", name, keeps=True)
+    return city
+
+
+def publish(city: SimCity, sent: list[str], *brokers: str) -> None:
+    for broker in brokers:
+        sent.append(f"{broker} {len(sent)}")
+        city.client(f"p{broker}").publish("1/t", sent[-1], 2)
+    city.run(0.05)
+
+
+@pytest.mark.parametrize("wait_s", [0.01, 0.4, 3.0, 10.0])
+def test_an_owner_dies_and_returns(wait_s: float) -> None:
+    """Before anybody knows, while it is suspected, and long after its area has another owner."""
+    city, sent = city_of_four(), list[str]()
+    city.connect("s", "b3", keeps=True)
+    city.client("s").subscribe("1/#", 2)
+    city.run(3.0)
+    publish(city, sent, "b0", "b2", "b3")
+    city.brokers["b1"].kill()
+    publish(city, sent, "b0", "b2", "b3")
+    city.run(wait_s)
+    publish(city, sent, "b0", "b2", "b3")
+    city.brokers["b1"].start()
+    publish(city, sent, "b0", "b2", "b3")
+    city.settle()
+    city.run(5.0)
+    assert sorted(delivery.payload for delivery in city.received("s")) == sorted(sent)
+
+
+@pytest.mark.parametrize("wait_s", [0.01, 0.4, 3.0, 10.0])
+def test_a_subscriber_behind_a_cut_gets_what_it_missed(wait_s: float) -> None:
+    """It subscribes where nobody can hear of it; its broker asks for all since then when the cut heals."""
+    city, sent = city_of_four(), list[str]()
+    for name in ("b0", "b1", "b2"):
+        city.network.cut("b3", name)
+    city.connect("s", "b3", keeps=True)
+    city.client("s").subscribe("1/#", 2)
+    city.run(2.0)
+    publish(city, sent, "b0", "b1")
+    city.run(wait_s)
+    publish(city, sent, "b0", "b1", "b3")
+    city.network.heal()
+    city.settle()
+    city.run(5.0)
+    got = [delivery.payload for delivery in city.received("s")]
+    assert sorted(got) == sorted(sent)
+
+
+@pytest.mark.parametrize("wait_s", [0.4, 3.0, 10.0])
+def test_the_owners_own_subscriber_gets_what_a_stand_in_took(wait_s: float) -> None:
+    """Its session is on the disk of the broker that is away: only a hand-over can bring it what came meanwhile."""
+    city, sent = city_of_four(), list[str]()
+    city.connect("s", "b1", keeps=True)
+    city.client("s").subscribe("1/#", 2)
+    city.run(3.0)
+    publish(city, sent, "b0", "b2")
+    city.brokers["b1"].kill()
+    publish(city, sent, "b0", "b2", "b3")
+    city.run(wait_s)
+    publish(city, sent, "b0", "b2", "b3")
+    city.brokers["b1"].start()
+    city.connect("s", "b1", keeps=True)
+    publish(city, sent, "b0", "b2")
+    city.settle()
+    city.run(5.0)
+    assert sorted(delivery.payload for delivery in city.received("s")) == sorted(sent)
