@@ -212,6 +212,12 @@ class Directory:
         effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
         return effects
 
+    def passed_on(self, broker: str, taken: SessionTaken, user: str, opened_us: int) -> list[Effect]:
+        """The session that was taken from here had gone to `broker`, which is told where its client is."""
+        return self._to(
+            broker, ClientMoved(taken.client, taken.time_us, taken.broker, taken.clean_start, user, opened_us)
+        )
+
     def released(self, peer: str, released: ClientReleased) -> None:
         place = self._places.get(released.client)
         if place is not None and place.broker == peer and place.time_us <= released.time_us:

@@ -65,17 +65,25 @@ class Arrivals:
         if passes:
             returns = False  # it has gone on from here already
             self._departures.again(piece.client, seen)
-        merges = session is not None and not returns
+        resumes = session is not None and not returns and not passes and _is_newer(piece, session)
+        merges = session is not None and not returns and not resumes
         arrival = ArrivingSession(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
+        unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
+        if unheard_us:  # it may believe that it had told us
+            arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
+        if resumes:
+            seen.merge(self._departures.seen_by(session))
+        if not merges:
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
+        session.greeted_us = max(session.greeted_us, piece.greeted_us)
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
@@ -122,6 +130,7 @@ class Arrivals:
             reader = Unpacker(packed)
             reader.u32()
             grant = store.unpack_grant(session, reader)
+            grant.since_us = hub.clock.wall_us  # of the time before `untold` tells
             if grant.full_filter() not in session.grants:
                 hub.subscriptions.restore(grant)
                 hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
@@ -134,7 +143,8 @@ class Arrivals:
 
     def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> None:
         hub = self._hub
-        if hub.delivery.came_already(session, item.message):
+        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one.
+        if hub.delivery.came_already(session, item.message, not is_aligned):
             return
         if not is_aligned:
             if item.state <= SENT:  # of the others the client has had the message
@@ -189,6 +199,23 @@ class Arrivals:
     def _id(self, entry: Entry) -> tuple[str, int]:
         message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+
+def _filters(piece: Piece) -> list[str]:
+    """The plain subscriptions that came with a piece."""
+    readers = [Unpacker(packed) for packed in piece.grants]
+    found: list[str] = []
+    for reader in readers:
+        reader.u32()
+        topic_filter, share = reader.text(), reader.text()
+        if not share:
+            found.append(topic_filter)
+    return found
+
+
+def _is_newer(piece: Piece, session: Session) -> bool:
+    """Whether the client knows of the session that comes, and not of the one that is here and waits for it."""
+    return session.connection is None and piece.greeted_us > session.greeted_us
 
 
 def _by_origin(entries: list[Entry], ids: list[tuple[str, int]]) -> list[Entry]:

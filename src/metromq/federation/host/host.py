@@ -132,9 +132,17 @@ class Host(Federation):
                     session.opened_us,
                     session.clean_us,
                 )
+            self._remember_ages(session)
         self.run(self.node.directory.living(self.city.names))
         self._wills.start()
         self.tick()
+
+    def _remember_ages(self, session: Session) -> None:
+        clock = self.hub.clock
+        for full_filter, grant in session.grants.items():
+            if grant.since_us:
+                age_us = max(0, clock.wall_us - grant.since_us)
+                self.node.announcer.wanted_since(full_filter, self._now_us() - age_us)
 
     def stop(self) -> None:
         for link in self.links.values():
@@ -266,7 +274,7 @@ class Host(Federation):
         return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
-        if not self.roaming.is_entering(session.client_id):
+        if not session.departed_to and not self.roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:
@@ -324,6 +332,7 @@ class Host(Federation):
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int) -> None:
+        self._catch_up.recalled(message)
         if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
 
@@ -334,6 +343,7 @@ class Host(Federation):
         for keep in kept:
             packer.text(keep.peer).blob(encode_frame(keep.frame))
         self._retained.pack(packer)
+        self._catch_up.pack(packer)
         return packer.done()
 
     def restored(self, state: bytes) -> None:
@@ -345,3 +355,5 @@ class Host(Federation):
             peer = reader.text()
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
         self._retained.unpack(reader)
+        if not reader.at_end():
+            self._catch_up.unpack(reader)

@@ -15,7 +15,7 @@ from metromq.federation.links.batch import SYNC
 from metromq.federation.links.frames import RetainedNone, RetainedRequest
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
-from metromq.federation.stages import FINAL
+from metromq.federation.stages import FINAL, OWNER
 from metromq.protocol import Packer, Unpacker
 from metromq.protocol.session import KIND_LINK, KIND_REPLAY, Hub, LinkCopy, Message, Session
 from metromq.protocol.topics import matches
@@ -160,10 +160,21 @@ class RetainedVersions:
         if peers:
             self._hub.publishing.replay(message, peers)
 
-    def sync(self, message: Message) -> None:
-        """A stored message that a peer has: kept if it is newer, and given to who subscribed before it came."""
-        if self._hub.retained.keep(message) and message.payload:
+    def sync(self, message: Message, sender: str) -> bool:
+        """A stored message that a peer has: if it is newer it is kept, and given to who subscribed before it came."""
+        if not self._hub.retained.keep(message):
+            return False
+        if message.payload:
             self._give(message)
+        self._pass_on(message, sender)
+        return True
+
+    def _pass_on(self, message: Message, sender: str) -> None:
+        """Whom this broker serves with the topic trusts that it hears of every new value."""
+        hops = self._node.route(message.topic, OWNER, message.origin, message.origin_offset).hops
+        peers = [hop.peer for hop in hops if hop.peer not in (sender, message.origin)]
+        if peers:
+            self._hub.publishing.replay(message, [self._copies.for_hop(Hop(peer, FINAL), SYNC) for peer in peers])
 
     def _give(self, message: Message) -> None:
         hub = self._hub

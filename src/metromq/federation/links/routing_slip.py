@@ -5,11 +5,12 @@ from functools import lru_cache
 
 from metromq.errors import BytesDamaged
 from metromq.federation.hop import Hop
-from metromq.federation.links.batch import CHECK
+from metromq.federation.links.batch import CHECK, PASSED, SYNC
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
 from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
+_FLAGS = CHECK | SYNC | PASSED
 _OLD_STAGES = (CLIENT, OWNER, HANDOVER, FINAL)
 
 
@@ -25,7 +26,8 @@ class RoutingSlip:
 
 @lru_cache(maxsize=4096)
 def slip_of(hop: Hop, flags: int = 0) -> bytes:
-    packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags | (CHECK if hop.check else 0)).u8(hop.limit)
+    flags |= (CHECK if hop.check else 0) | (PASSED if hop.passed else 0)
+    packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags).u8(hop.limit)
     for names in (hop.served, hop.shares, hop.shares_done):
         packer.u16(len(names))
         for name in names:
@@ -45,7 +47,7 @@ def is_slip(data: bytes) -> bool:
         slip = _read(reader)
     except (BytesDamaged, IndexError):
         return False
-    return reader.at_end() and CLIENT < slip.stage <= FINAL and slip.flags < 4 and slip.limit <= HOP_LIMIT
+    return reader.at_end() and CLIENT < slip.stage <= FINAL and not slip.flags & ~_FLAGS and slip.limit <= HOP_LIMIT
 
 
 def _read(reader: Unpacker) -> RoutingSlip:

@@ -239,8 +239,7 @@ class _Recovery:
             publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
                 publisher.incoming[record.packet_id] = None
-        if message.origin:
-            hub.city.federation.replayed(message, record.uses)
+        hub.city.federation.replayed(message, record.uses)
         for target in record.targets:
             session = self.sessions.get(target.number)
             backlog = self.backlogs.get(target.number)

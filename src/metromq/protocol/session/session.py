@@ -34,6 +34,7 @@ class Grant:
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier  # 0: none
+        self.since_us = 0  # since when the city is to know of it, by the clock of this broker; 0: not recorded
 
     def full_filter(self) -> str:
         return f"$share/{self.share}/{self.filter}" if self.share else self.filter
@@ -68,5 +69,6 @@ class Session:
         self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
         self.departed_us = 0  # the CONNECT there
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
+        self.greeted_us = 0  # the last CONNECT that was let in: what its client knows of the session
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void

@@ -18,7 +18,8 @@ def pack_session(session: Session) -> bytes:
     packer.u64(session.backlog.sequence)
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
-    return packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us).done()
+    packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us)
+    return packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -32,6 +33,9 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.departed_to = "" if reader.at_end() else reader.text()
     session.departed_us = 0 if reader.at_end() else reader.u64()
     session.claimed_us = 0 if reader.at_end() else reader.u64()
+    session.greeted_us = 0 if reader.at_end() else reader.u64()
+    session.arrival = 0 if reader.at_end() else reader.u64()
+    session.is_stale = False if reader.at_end() else bool(reader.u8())
     session.backlog.durable = True
 
 
@@ -54,12 +58,14 @@ def pack_grant(grant: Grant) -> bytes:
     packer = (
         Packer().u32(grant.session.backlog.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
     )
-    return packer.done()
+    return packer.u64(grant.since_us).done()
 
 
 def unpack_grant(session: Session, reader: Unpacker) -> Grant:
     filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
-    return Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    grant = Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    grant.since_us = 0 if reader.at_end() else reader.u64()
+    return grant
 
 
 def _pack_will(packer: Packer, will: Will | None) -> None:
@@ -84,7 +90,8 @@ def copy_of(session: Session) -> Session:
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
     copy.departed_to, copy.departed_us = session.departed_to, session.departed_us
-    copy.claimed_us = session.claimed_us
+    copy.claimed_us, copy.greeted_us = session.claimed_us, session.greeted_us
+    copy.arrival, copy.is_stale = session.arrival, session.is_stale
     copy.seen = session.seen.copy() if session.seen is not None else None
     copy.roamed = session.roamed
     copy.connection = session.connection

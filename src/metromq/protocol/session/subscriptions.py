@@ -4,6 +4,7 @@ from typing import final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
+from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.federation import CityPlace
@@ -22,6 +23,7 @@ class Subscriptions:
     def __init__(
         self,
         settings: HubSettings,
+        clock: Clock,
         commits: Commits,
         routes: RouteTable,
         city: CityPlace,
@@ -30,6 +32,7 @@ class Subscriptions:
     ) -> None:
         self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
         self._settings = settings
+        self._clock = clock
         self._commits = commits
         self._routes = routes
         self._city = city
@@ -43,6 +46,8 @@ class Subscriptions:
         grant = Grant(
             session, filter, share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
         )
+        known = session.grants.get(wanted.filter)
+        grant.since_us = known.since_us if known is not None else self._clock.wall_us
         new = self._routes.add(grant)
         self._counters.subscribes += 1
         if self._topic_counts.recording:
