@@ -76,6 +76,7 @@ class Arrivals:
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
+        is_ours = returns and self._departures.is_base(piece.client, piece.base)
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
@@ -83,28 +84,28 @@ class Arrivals:
             seen.merge(self._departures.seen_by(session))
         if not merges:
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
+        if merges:
+            self._drop_known(session, seen)
+            seen.merge(session.seen or SeenIds())
+        else:
+            _go_on(session, piece, kept)
+        session.seen = None if passes else seen
+        self._settle(session, piece)
+        self._subscribe(session, piece.grants, merges, is_ours)
+        return session
+
+    def _settle(self, session: Session, piece: Piece) -> None:
+        """What both parts of a session agree on, written down."""
         session.greeted_us = max(session.greeted_us, piece.greeted_us)
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
         session.claimed_us = max(session.claimed_us, piece.taken_us)
-        if merges:
-            self._drop_known(session, seen)
-            seen.merge(session.seen or SeenIds())
-        else:
-            session.clean_us = max(session.clean_us, piece.clean_us)
-            session.incoming = dict.fromkeys([*piece.incoming, *kept])
-            session.arrival = piece.number
-            session.is_stale = False
-            session.arriving = True
-        session.seen = None if passes else seen
-        hub.sessions.record(session)
-        hub.sessions.record_seen(session)
-        now_us = int(hub.clock.now * 1_000_000)
+        self._hub.sessions.record(session)
+        self._hub.sessions.record_seen(session)
+        now_us = int(self._hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
             self._node.announcer.owe(topic_filter, peers, now_us - age_us)
-        self._subscribe(session, piece.grants)
-        return session
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
@@ -124,16 +125,22 @@ class Arrivals:
             self._catch_up.for_session(session, topic_filter, age_us)
         self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session))
 
-    def _subscribe(self, session: Session, grants: list[bytes]) -> None:
+    def _subscribe(self, session: Session, grants: list[bytes], merges: bool, is_ours: bool) -> None:
+        """Subscriptions are as they come, or, where two parts meet, those of both; `is_ours`: it had left from here."""
         hub = self._hub
+        before = set(session.grants)
         for packed in grants:
             reader = Unpacker(packed)
             reader.u32()
             grant = store.unpack_grant(session, reader)
             grant.since_us = hub.clock.wall_us  # of the time before `untold` tells
-            if grant.full_filter() not in session.grants:
+            is_known = grant.full_filter() in before
+            before.discard(grant.full_filter())
+            if not is_known or not merges:
                 hub.subscriptions.restore(grant)
                 hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
+        for full_filter in before if is_ours else ():  # given up elsewhere
+            hub.subscriptions.unsubscribe(session, full_filter)
 
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
@@ -199,6 +206,15 @@ class Arrivals:
     def _id(self, entry: Entry) -> tuple[str, int]:
         message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+
+def _go_on(session: Session, piece: Piece, kept: list[int]) -> None:
+    """The client knows the session that comes, with its packet identifiers."""
+    session.clean_us = max(session.clean_us, piece.clean_us)
+    session.incoming = dict.fromkeys([*piece.incoming, *kept])
+    session.arrival = piece.number
+    session.is_stale = False
+    session.arriving = True
 
 
 def _filters(piece: Piece) -> list[str]:

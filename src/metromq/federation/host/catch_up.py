@@ -8,7 +8,7 @@ from metromq.federation.effects import HandOver, Replay, Reroute
 from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
-from metromq.federation.links.inbox import DISTRIBUTE
+from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
@@ -100,7 +100,8 @@ class CatchUp:
                 message.topic, CLIENT, self._node.name, number, shares_done=slip.shares_done, check=True
             )
             self._copies.rerouted(message.origin or self._node.name, number, route)
-            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True)
+            uses = SHARE if route.shares else 0
+            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
             hub.backlogs.abandon(backlog, entry)
 
     def hand_over(self, effect: HandOver) -> None:

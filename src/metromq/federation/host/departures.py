@@ -83,11 +83,16 @@ class Departures:
         """Whether the client has left from here before a CONNECT."""
         return self._by_client[client].taken_us <= taken_us
 
+    def is_base(self, client: str, base: int) -> bool:
+        """Whether a part of the session that comes had arrived where it comes from as it left from here."""
+        return self._by_client[client].number == base
+
     def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
         """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
         departure = self._by_client[client]
+        is_base = self.is_base(client, base)
         self.cancel(client)
-        if departure.number == base:
+        if is_base:
             return [], SeenIds()
         return departure.incoming, departure.seen
 

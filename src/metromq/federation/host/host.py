@@ -335,6 +335,8 @@ class Host(Federation):
         self._catch_up.recalled(message)
         if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
+        elif uses:
+            self.inbox.rerouted(message.origin, message.origin_offset)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())

@@ -127,6 +127,10 @@ class Inbox:
                 is_passed = use == SHARE and uses & HANDED_ON
                 memory.add(use, _share_id("", offset, uses >> _LIMIT_SHIFT) if is_passed else offset, False)
 
+    def rerouted(self, origin: str, offset: int) -> None:
+        """After a restart: members here were chosen for a message, of which copies may come without a mark."""
+        self._memory(origin).add(SHARE, offset, True)
+
     def given(self, origin: str, offset: int) -> None:
         """The own subscribers have had a message as a stored one: the publication itself may still come."""
         if offset >= 0:

@@ -127,10 +127,16 @@ class Publishing:
         self._publish0(self._routes.find(message.topic.encode()), message, None, True)
 
     def replay(
-        self, message: Message, copies: list[LinkCopy], shares: tuple[str, ...] = (), with_roamed: bool = False
+        self,
+        message: Message,
+        copies: list[LinkCopy],
+        shares: tuple[str, ...] = (),
+        with_roamed: bool = False,
+        uses: int = 0,
     ) -> None:
         """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and
-        time stay what they were. `with_roamed`: also for own sessions that came here since, and have not had it."""
+        time stay what they were. `with_roamed`: also for own sessions that came here since, and have not had it;
+        `uses` as in `publish_from_peer`."""
         copy = _again(message)
         copy.origin = message.origin or self._name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
@@ -146,7 +152,7 @@ class Publishing:
             if grant is not None:
                 self._send_or_queue(target_of(grant), copy, queued)
         if queued or copies:
-            self.deliver12(copy, queued, copies, None, 0)
+            self.deliver12(copy, queued, copies, None, 0, uses)
 
     # --- QoS 0 ----------------------------------------------------------------------------------------------------
 
