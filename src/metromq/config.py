@@ -187,7 +187,7 @@ class JournalConfig:
 class RecorderConfig:
     """Shipping journal and telemetry into a lake; needs the extra `pipeline`."""
 
-    # None: nothing is recorded. A directory, or any path Spark can read.
+    # None: nothing is recorded. A directory or a URI (s3://bucket/lake).
     lake: str | None = None
     # Names the place in statistics; empty: the site in the city's file, or the broker's name.
     site: str = ""
