@@ -103,10 +103,10 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
+        self._silences = Silences(city.membership.hello_interval_ms * city.membership.far_factor * 2000)
         self.skews = ClockSkews()
         self._wall_us = wall_us or (lambda: 0)
         self._apart: set[str] = set()  # peers whose clocks differ too much from ours
-        self._silences = Silences(city.membership.hello_interval_ms * city.membership.far_factor * 2000, now_us)
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
@@ -355,8 +355,8 @@ class Node:
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
-        unheard_us = self.unheard_us(peer, now_us)  # an announcement may have been as long under way
-        ages = {item.topic_filter: max(item.age_ms * 1000, unheard_us) for item in fresh}
+        under_way_us = self._silences.under_way(peer, now_us)
+        ages = {item.topic_filter: max(item.age_ms * 1000, under_way_us) for item in fresh}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self._apply_interest(peer, frame)
         if not changed:
@@ -376,6 +376,10 @@ class Node:
         if late:
             effects.append(Replay(peer, late))
         return effects
+
+    def peer_connected(self, peer: str, now_us: int) -> None:
+        """The peer has opened the connection over which it speaks to us."""
+        self._silences.connected(peer, now_us)
 
     def unheard_us(self, peer: str, now_us: int) -> int:
         """How long the peer could not be heard until lately; 0: it could."""

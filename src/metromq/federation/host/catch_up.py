@@ -1,6 +1,8 @@
 """What must be sent again because responsibility changed or a peer could not be heard."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, final
 
 from metromq.errors import OffsetsGone
@@ -112,8 +114,8 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or self._node.router.key(message.topic) != effect.key:
                 continue
-            if message.kind == KIND_LINK and not record.uses & DISTRIBUTE:
-                continue  # whoever sent it has distributed it
+            if not _is_distributed(record):
+                continue
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
             hop = Hop(effect.heir, HANDOVER, True, served, shares_done=self._copies.shares_done(message))
@@ -130,6 +132,8 @@ class CatchUp:
             if not _is_missing(record, message, effect.peer, number):
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
+            if not _is_distributed(record):
+                found = [text for text in found if not text.startswith(SHARE_PREFIX)]  # who sent it has chosen
             if not found or not self._node.replays(message.topic, _published_at(message), age_us, now_us):
                 continue
             shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
@@ -151,7 +155,11 @@ class CatchUp:
 
     def _age_us(self, message: Message) -> int:
         """How long ago it came here, by our own clock."""
-        return max(0, self._hub.clock.wall_us - (message.arrived_us or message.time_us))
+        came_us = message.arrived_us or message.time_us
+        if message.retain and not message.arrived_us:  # its time is the fastest clock's: the next mark is later, too
+            later = self._marks[bisect_right(self._marks, message.offset, key=itemgetter(1)) :][:1]
+            came_us = min([came_us, *(wall_us for wall_us, _ in later)])
+        return max(0, self._hub.clock.wall_us - came_us)
 
     def _link_numbers(self) -> dict[str, int]:
         return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
@@ -166,6 +174,11 @@ def _is_missing(record: records.MessageRecord, message: Message, peer: str, numb
         return False
     ours = [read_slip(target.note) for target in record.targets if target.number == number]
     return all(peer in slip.served for slip in ours)  # then it was only for members of shared subscriptions there
+
+
+def _is_distributed(record: records.MessageRecord) -> bool:
+    """Whether this broker has passed it on to whoever wanted it; otherwise who sent it here has."""
+    return record.message.kind != KIND_LINK or bool(record.uses & DISTRIBUTE)
 
 
 def _published_at(message: Message) -> str:

@@ -170,6 +170,7 @@ class Host(Federation):
         via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
         self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
+        self._retained.tell_back(link.peer)
         self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
@@ -293,6 +294,7 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        self.node.peer_connected(peer, self._now_us())
         if self._transport is not None:
             self._transport.heard_directly(peer)
 

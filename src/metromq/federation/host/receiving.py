@@ -84,6 +84,8 @@ class Receiving:
             return
         if message.retain and not message.qos and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
+        if message.retain and not message.qos:
+            self._retained.came_at_qos0(message, peer)
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses, peer)
         self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))

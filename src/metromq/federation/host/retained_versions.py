@@ -22,6 +22,7 @@ from metromq.protocol.topics import matches
 
 RETAINED_TOPIC: Final = "$metromq/retained"  # behind the messages that answer a RetainedRequest: its filters
 MAX_TOMBSTONES: Final = 100_000
+MAX_FLEETING: Final = 1000  # of each peer
 ANSWER_S: Final = 1.0  # how long a newcomer waits for brokers that do not answer
 
 
@@ -46,6 +47,7 @@ class RetainedVersions:
         self._run = run
         self._tombstones: dict[str, tuple[int, str]] = {}
         self._questions: dict[str, _Question] = {}
+        self._fleeting: dict[str, dict[str, None]] = {}  # topics of values that came at QoS 0 lately, by their sender
 
     # Versions.
 
@@ -175,6 +177,21 @@ class RetainedVersions:
         peers = [hop.peer for hop in hops if hop.peer not in (sender, message.origin)]
         if peers:
             self._hub.publishing.replay(message, [self._copies.for_hop(Hop(peer, FINAL), SYNC) for peer in peers])
+
+    def came_at_qos0(self, message: Message, sender: str) -> None:
+        """The sender passed it on before its journal had it: if it crashes, it may not know of it any more."""
+        topics = self._fleeting.setdefault(sender, {})
+        topics[message.topic] = None
+        if len(topics) > MAX_FLEETING:
+            del topics[next(iter(topics))]
+
+    def tell_back(self, peer: str) -> None:
+        """The link to the peer is up again: it gets what it may have forgotten."""
+        copies = [self._copies.for_hop(Hop(peer, FINAL), SYNC)]
+        for topic in self._fleeting.pop(peer, {}):
+            stored = self._hub.retained.messages.get(topic)
+            for message in [stored] if stored is not None else self._deletions(topic):
+                self._hub.publishing.replay(message, copies)
 
     def _give(self, message: Message) -> None:
         hub = self._hub

@@ -185,15 +185,6 @@ class Inbox:
             uses = self._open_shares(entry, memory, uses, marked, marked or sender in self._unsure)
         return uses
 
-    def claim(self, origin: str, number: int) -> bool:
-        """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""
-        memory = self._memory(origin)
-        if any(memory.seen(use, number, True) for use in _USES):
-            return False
-        for use in _USES:
-            memory.add(use, number, True)
-        return True
-
     def _open_shares(self, entry: LinkMessage, memory: "_Origin", uses: int, marked: bool, check: bool) -> int:
         """A message that is passed on from member to member may come again, so each pass is remembered for itself."""
         offset, is_passed = entry.message.origin_offset, entry.flags & PASSED
@@ -207,6 +198,15 @@ class Inbox:
         if not entry.shares:
             return uses & ~SHARE
         return uses | (HANDED_ON | min(entry.limit, _MAX_LIMIT) << _LIMIT_SHIFT if is_passed else 0)
+
+    def claim(self, origin: str, number: int) -> bool:
+        """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""
+        memory = self._memory(origin)
+        if any(memory.seen(use, number, True) for use in _USES):
+            return False
+        for use in _USES:
+            memory.add(use, number, True)
+        return True
 
     def journal_number(self, sender: str) -> int:
         return self._incarnations.get(sender, 0)

@@ -116,7 +116,7 @@ class Contract:
 
     def _may_repeat(self, message: Published) -> bool:
         """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
-        return message.qos == 1 or self._restarted(message.client, message.sent, message.acked)
+        return message.qos == 1 or message.again or self._restarted(message.client, message.sent, message.acked)
 
     def _restarted(self, client: str, start: float, end: float) -> bool:
         """Whether the client began anew between two times, or went on while its broker of before was out of reach."""
@@ -298,6 +298,10 @@ def troubles(seen: Seen) -> list[tuple[float, float]]:
     begun = 0.0
     for at, text in sorted([*seen.faults, *seen.mends]):
         _, verb, *words = text.split()
+        if verb == "revise":
+            broken.pop(words[0], None)
+            found.append((at, at + MENDED_S))
+            continue
         if not broken:
             begun = at
         if verb in ("heal", "start", "resume"):

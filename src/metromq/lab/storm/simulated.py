@@ -9,7 +9,7 @@ from metromq.federation import grid_city
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
-from metromq.lab.storm.seen import Delivered, Seen, Wish
+from metromq.lab.storm.seen import FOREVER, Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
@@ -27,6 +27,7 @@ class SimulatedStorm(Stage):
     def __init__(self, history: History) -> None:
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
         super().__init__(history, self.city.city.names)
+        self.seen.lag_s = LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
