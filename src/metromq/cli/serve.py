@@ -37,6 +37,7 @@ class Role:
     """A broker's part in a city."""
 
     city: City
+    city_name: str  # its file, or a preset
     peer_addresses: dict[str, tuple[str, int]]
 
 
@@ -95,7 +96,8 @@ def command(
     if city_name is not None:
         city = city_named(city_name, os.environ)
         config = in_city(config, city, name, data or DEFAULT_DATA)
-        role = Role(city, peer_addresses(city, config.name, peers))
+        where = str(Path(city_name).absolute()) if Path(city_name).is_file() else city_name
+        role = Role(city, where, peer_addresses(city, config.name, peers))
         data = None
     elif name is not None or peers:
         raise UsageError("--name and --peer only work with --city")
@@ -180,7 +182,8 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
             listen = f"{config.listeners[0].host}:{broker.port}"
-            keep_place(config.data_dir, RunningBroker(config.name, os.getpid(), listen, http, time.time()))
+            place = RunningBroker(config.name, os.getpid(), listen, http, time.time(), role.city_name)
+            keep_place(config.data_dir, place)
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
         logs.info("stopping")

@@ -51,6 +51,7 @@ class Published:
     retain: bool
     sent: float
     acked: float = FOREVER
+    again: bool = False  # it was under way when its publisher began anew, and may have been sent a second time
 
 
 @dataclass(slots=True)

@@ -159,6 +159,10 @@ class Stage(ABC):
     def saw_open(self, name: str, session_present: bool, at: float) -> None:
         last = self._connections[name]
         last.opened, last.present = at, session_present
+        if last.apart or not session_present:
+            for sent in self._waiting.values():
+                if sent.client == name and isinstance(sent, Published):
+                    sent.again = True
 
     def saw_end(self, name: str, at: float) -> None:
         last = self._connections[name]

@@ -87,6 +87,10 @@ class Publishing:
         message.arrived_us = self._clock.wall_us
         return self._publish(message, None, 0, uses, with_plain)
 
+    def publish_will(self, message: Message, uses: int) -> None:
+        """The same for a will that other brokers may publish too."""
+        self._publish(message, None, 0, uses, True)
+
     def _publish(self, message: Message, publisher: Session | None, packet_id: int, uses: int, with_plain: bool) -> int:
         route = self._routes.find(message.topic.encode())
         if message.retain:
@@ -118,7 +122,7 @@ class Publishing:
                 delivery.deliver_now(target.session, message, head)
         count = len(route.targets)
         if counts.recording:
-            counts.of(message.topic).delivered(count, 0, 1, len(message.payload))
+            counts.of(message.topic).delivered(count, 0, 1, len(message.payload), "")
         return count
 
     def publish_system(self, message: Message) -> None:
@@ -180,7 +184,7 @@ class Publishing:
             if message.retain:
                 self._city.federation.keeps_up(message, copies)
         if self._topic_counts.recording:
-            self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload))
+            self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload), message.origin)
         return count + peers
 
     def _picked(self, groups: list[ShareGroup], message: Message) -> list[RouteTarget]:
@@ -244,7 +248,7 @@ class Publishing:
             topic_count = self._topic_counts.of(route.topic)
             if not origin:
                 topic_count.published(publisher, count, payload_bytes)
-            topic_count.delivered(sent // count, peers, count, payload_bytes)
+            topic_count.delivered(sent // count, peers, count, payload_bytes, origin)
 
     def _spread_to_peers(self, copies: list[LinkCopy], run: bytes, count: int, newer: bool, origin: str) -> int:
         peers = 0
@@ -278,7 +282,8 @@ class Publishing:
         copies: list[LinkCopy] = self._city.federation.copies(message) if self._city.joined else []
         self.deliver12(message, queued, copies, publisher, packet_id, uses)
         if self._topic_counts.recording:
-            self._topic_counts.of(message.topic).delivered(len(receivers), len(copies), 1, len(message.payload))
+            count = self._topic_counts.of(message.topic)
+            count.delivered(len(receivers), len(copies), 1, len(message.payload), message.origin)
         return len(receivers) + len(copies)
 
     def _send_or_queue(self, target: RouteTarget, message: Message, queued: list[RouteTarget]) -> None:

@@ -50,7 +50,7 @@ class Subscriptions:
         grant.since_us = known.since_us if known is not None else self._clock.wall_us
         new = self._routes.add(grant)
         self._counters.subscribes += 1
-        if self._topic_counts.recording:
+        if new and self._topic_counts.recording:  # one that is granted again is no further subscriber
             count = self._topic_counts.of(filter)
             count.opened += 1
             count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
