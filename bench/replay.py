@@ -30,7 +30,7 @@ QUIET_S = 5.0
 def measure(options: argparse.Namespace) -> list[Line]:
     """One broker with a full journal; its live traffic alone, then while Spark reads the journal."""
     rows = min(options.rows, 3_000_000)
-    peers, _ = find_peers(True, False)
+    peers, _ = find_peers(True, False, False)
     plain = next(peer for peer in peers if peer.family in ("metromq", "pure"))  # compiled, where that is there
     with tempfile.TemporaryDirectory(prefix="metromq-bench-") as folder:
         data = Path(folder) / "data"

@@ -201,8 +201,16 @@ def test_similarity_by_minhash_is_near_the_truth(spark: SparkSession) -> None:
 
 
 def test_latency(spark: SparkSession, recorded: tuple[list[Row], list[Row]]) -> None:
-    messages = frame(spark, "messages", recorded[0])
-    alike(result("latency", latency(messages)), twins.latency(recorded[0]))
+    messages, linked = frame(spark, "messages", recorded[0]), [row for row in recorded[0] if row["kind"] == "link"]
+    pairs = sorted({(row["origin"], row["broker"], row["arrived"]) for row in linked if row["arrived"] is not None})
+    row, clocks = recorded[1][0], list[Row]()
+    for number, (origin, broker, arrived) in enumerate(pairs):  # of one pair in three nothing is known, or not when
+        shown = [arrived, arrived, arrived - timedelta(days=2)][: number % 4]
+        clock = row | {"subject": "clock", "name": origin, "broker": broker, "detail": str(number * 1_000_003)}
+        clocks += [clock | {"window_start": at} for at in shown]
+    assert clocks
+    telemetry = frame(spark, "telemetry", [*recorded[1], *clocks])
+    alike(result("latency", latency(messages, telemetry)), twins.latency(recorded[0], [*recorded[1], *clocks]))
 
 
 def test_planner_inputs(spark: SparkSession, recorded: tuple[list[Row], list[Row]], flows: list[Row]) -> None:

@@ -162,11 +162,27 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def latency(messages: list[Row]) -> list[Row]:
+def clocks(telemetry: list[Row]) -> dict[tuple[Any, ...], list[float]]:
+    """What brokers said of peers' clocks, by peer, broker and minute, and by peer and broker."""
+    found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in telemetry:
+        if row["subject"] == "clock":
+            found[row["name"], row["broker"], minute(row["window_start"])].append(float(row["detail"]))
+            found[row["name"], row["broker"]].append(float(row["detail"]))
+    return found
+
+
+def latency(messages: list[Row], telemetry: list[Row]) -> list[Row]:
     groups: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    said = clocks(telemetry)
     for row in messages:
         if row["kind"] == "link" and row["origin_offset"] is not None and row["arrived"] is not None:
-            took = (row["arrived"] - row["time"]) / timedelta(milliseconds=1)
+            if row["origin"].endswith("/will"):
+                continue
+            now = said.get((row["origin"], row["broker"], minute(row["arrived"])))
+            ever = said.get((row["origin"], row["broker"]), [0.0])
+            ahead_us = sum(now) / len(now) if now else percentile(ever, 0.5)
+            took = (row["arrived"] - row["time"]) / timedelta(milliseconds=1) + ahead_us / 1000
             groups[minute(row["time"]), row["origin"], row["broker"]].append(took)
     return [
         {

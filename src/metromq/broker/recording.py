@@ -10,7 +10,17 @@ from metromq.broker import logs
 from metromq.federation.host import Host
 from metromq.protocol.session import Hub, TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
-from metromq.telemetry import LINK, SITE, TOPIC, TOPIC_FROM, TelemetryRow, TelemetryWindow, drop_oldest, spool_window
+from metromq.telemetry import (
+    CLOCK,
+    LINK,
+    SITE,
+    TOPIC,
+    TOPIC_FROM,
+    TelemetryRow,
+    TelemetryWindow,
+    drop_oldest,
+    spool_window,
+)
 
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
@@ -43,6 +53,7 @@ class Telemetry:
             if window.connects or any(window.delays):
                 delays = tuple(window.delays)
                 rows.append(TelemetryRow(SITE, self._site, connects=window.connects, delay_counts=delays))
+            rows += self._clock_rows() if rows else []
             rows += self._link_rows()  # links count without windows: what they sent since the last look
             self._sequence += 1
             if rows:
@@ -56,6 +67,13 @@ class Telemetry:
             TelemetryRow(TOPIC_FROM, topic, origin or self._hub.name, deliveries_local=deliveries)
             for origin, deliveries in count.origins.items()
         ]
+
+    def _clock_rows(self) -> list[TelemetryRow]:
+        """With whatever was counted in a window: the clocks by which the times of its messages are to be read."""
+        if self._host is None:
+            return []
+        skews = ((peer, self._host.node.skews.of(peer)) for peer in self._host.links)
+        return [TelemetryRow(CLOCK, peer, str(skew.ahead_us)) for peer, skew in skews if skew is not None]
 
     def _link_rows(self) -> list[TelemetryRow]:
         rows: list[TelemetryRow] = []

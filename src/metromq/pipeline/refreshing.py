@@ -136,7 +136,7 @@ def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
     minutes = _few(Ranges((max(first, kept), last) for first, last in changed if last >= kept))
     if minutes.first is None:
         return False
-    fresh = latency(_rows(spark, lake, "messages", "time", minutes))
+    fresh = latency(_rows(spark, lake, "messages", "time", minutes), _telemetry_about(spark, lake, minutes))
     _replace(spark, lake, "latency", fresh, minutes, {"messages": messages.version})
     return True
 
@@ -170,6 +170,13 @@ def refresh_windows(
     done = {f"{source}@{way}": item.version for source, item in changes.items()}
     _replace(spark, lake, name, fresh, minutes, done)
     return True
+
+
+def _telemetry_about(spark: SparkSession, lake: Lake, minutes: Ranges) -> DataFrame:
+    """Of the days of these minutes and those beside them: a wrong clock may have written another date."""
+    numbers = {day for first, last in minutes for day in range(first // 1440 - 1, last // 1440 + 2)}
+    days = {_EPOCH.date() + timedelta(days=number) for number in numbers}
+    return lake.read(spark, "telemetry", [file for file in lake.files("telemetry") if file.partition["day"] in days])
 
 
 def _daily(name: str, make: Callable[[DataFrame], DataFrame]) -> Callable[[SparkSession, Lake], bool]:

@@ -38,9 +38,11 @@ LANDED_TELEMETRY: Final = pa.schema(
         ("window_start", TIME),
         ("window_seconds", pa.float64()),
         ("sequence", pa.int64()),
-        ("subject", pa.string()),  # topic, topic-from, site, link, service-topic or service-device
+        ("subject", pa.string()),  # topic, topic-from, site, link, clock, service-topic or service-device
         ("name", pa.string()),  # the topic, the site, the peer or the service
-        ("detail", pa.string()),  # of topic-from: the broker that published; of a service: its topic or device
+        # Of topic-from: the broker that published; of a clock: how many microseconds it is ahead; of a service: its
+        # topic or device.
+        ("detail", pa.string()),
         ("publications", pa.int64()),
         ("published_bytes", pa.int64()),
         ("publishers", pa.int64()),

@@ -10,6 +10,7 @@ from metromq.telemetry.spool import (
     write_position,
 )
 from metromq.telemetry.windows import (
+    CLOCK,
     LINK,
     SERVICE_DEVICE,
     SERVICE_TOPIC,
@@ -22,6 +23,7 @@ from metromq.telemetry.windows import (
 )
 
 __all__ = [
+    "CLOCK",
     "LINK",
     "SERVICE_DEVICE",
     "SERVICE_TOPIC",

@@ -194,12 +194,14 @@ class Desk(ReplayDesk):
         gate = session.gate
         if isinstance(gate, Gate):
             gate.followings = [one for one in gate.followings if one is not following]
-            self._opened(gate, following)
+            self._opened(session, gate, following)
 
-    def _opened(self, gate: Gate, following: Following) -> None:
+    def _opened(self, session: Session, gate: Gate, following: Following) -> None:
         """Live messages may take the short way again, unless another replay holds them."""
         gate.is_holding = any(one.stage is not Stage.LIVE for one in gate.followings)
-        self._hub.routes.invalidate(following.topic_filter)
+        grant = session.grants.get(following.topic_filter)
+        if grant is not None:
+            self._hub.routes.add(following.topic_filter, grant)  # routes are made anew where a subscription is replaced
 
     def _stop(self, number: int) -> None:
         self._streams.pop(number, None)
@@ -279,7 +281,7 @@ class Desk(ReplayDesk):
         self._stop(number)
         gate = stream.session.gate
         if isinstance(gate, Gate):
-            self._opened(gate, following)
+            self._opened(stream.session, gate, following)
 
     def _release_later(self, number: int, stream: Streaming) -> None:
         self._cycle.now()
