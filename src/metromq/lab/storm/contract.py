@@ -38,8 +38,8 @@ class Contract:
         """When the durable session of a client began that it has at a time; FOREVER: it has none."""
         since = FOREVER
         for connection in self._by_client[client]:
-            if connection.opened > at:
-                break
+            if connection.opened > at:  # or never
+                continue
             if not connection.keeps:
                 since = FOREVER
             elif since == FOREVER:
