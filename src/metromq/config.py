@@ -157,6 +157,8 @@ class Limits:
     retain_available: bool = True
     # Retained messages are held in memory; a new topic beyond this is refused with reason 0x97.
     max_retained_messages: CountOrNone = 100_000
+    # So that a few large ones are bounded as many small ones are; counted with what the broker needs to hold them.
+    max_retained_bytes: CountOrNone = 256 << 20
     # Deep topics cost time in matching; Mosquitto stops at 200.
     max_topic_levels: Annotated[int, Range(1, 65535)] = 128
 
@@ -189,6 +191,8 @@ class RecorderConfig:
 
     # None: nothing is recorded. A directory or a URI (s3://bucket/lake).
     lake: str | None = None
+    # Counts per topic are kept in the data directory even without a lake, for a later `metromq pipeline run --data`.
+    keep_counts: bool = False
     # Names the place in statistics; empty: the site in the city's file, or the broker's name.
     site: str = ""
     # Counts per topic are closed in windows of this length.

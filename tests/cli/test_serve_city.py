@@ -87,4 +87,9 @@ def test_two_brokers_started_by_hand_find_each_other(tmp_path: Path) -> None:
         place = read_place(tmp_path / "data" / "b20")
         assert place is not None
         assert place.listen == f"127.0.0.1:{elsewhere}"
+        data = str(tmp_path / "data")
+        traced = json.loads(metromq("explain", "2/0/x", "--from", "b00", "--data", data, "--json").stdout)
+        assert (traced["live"], [leg["broker"] for leg in traced["legs"]]) == (True, ["b00", "b20"])
+        assert len(json.loads(metromq("status", "--data", data, "--json").stdout)["brokers"]) == 2
+    assert metromq("explain", "2/0/x", "--data", data, check=False).returncode == 2, "a preset knows nothing of DIR"
     assert not list(tmp_path.glob("data/*/broker.json"))

@@ -43,7 +43,7 @@ def agrees(lake: Lake) -> None:
     assert len(rows(lake, "zipf")) == len({row["day"] for row in flows})
     found = {(row["day"], row["left"], row["right"]): row["jaccard"] for row in rows(lake, "similarity")}
     assert found == pytest.approx(twins.jaccard(flows))
-    expected = twins.latency(messages)
+    expected = twins.latency(messages, telemetry)
     if expected:
         alike(rows(lake, "latency"), expected)
     newest = max(row["window_start"] for row in flows)

@@ -45,7 +45,24 @@ def generated(seed: int) -> tuple[list[Row], list[Row]]:
                 }
                 row["arrived"] = dice.choice([None, moment + timedelta(microseconds=dice.randrange(10**6))])
             messages.append(row)
-    return messages, [window_row(dice) for _ in range(80)]
+    windows = [window_row(dice) for _ in range(80)]
+    origins = [row for window in windows for row in origin_rows(dice, window)]
+    assert {row["detail"] for row in origins} == {"b0", "b1", "b2"}
+    return messages, [*windows, *origins]
+
+
+def origin_rows(dice: random.Random, row: Row) -> list[Row]:
+    """Where the deliveries of a window came from; brokers of older versions do not say."""
+    if row["subject"] != "topic" or dice.random() < 0.4:
+        return []
+    cuts = sorted(dice.choices(range(row["deliveries_local"] + 1), k=2))
+    counts = (cuts[0], cuts[1] - cuts[0], row["deliveries_local"] - cuts[1])
+    none = {name: 0 for name, value in row.items() if isinstance(value, int)}
+    return [
+        row | none | {"subject": "topic-from", "detail": f"b{number}", "deliveries_local": count}
+        for number, count in enumerate(counts)
+        if count
+    ]
 
 
 def window_row(dice: random.Random) -> Row:
@@ -184,8 +201,16 @@ def test_similarity_by_minhash_is_near_the_truth(spark: SparkSession) -> None:
 
 
 def test_latency(spark: SparkSession, recorded: tuple[list[Row], list[Row]]) -> None:
-    messages = frame(spark, "messages", recorded[0])
-    alike(result("latency", latency(messages)), twins.latency(recorded[0]))
+    messages, linked = frame(spark, "messages", recorded[0]), [row for row in recorded[0] if row["kind"] == "link"]
+    pairs = sorted({(row["origin"], row["broker"], row["arrived"]) for row in linked if row["arrived"] is not None})
+    row, clocks = recorded[1][0], list[Row]()
+    for number, (origin, broker, arrived) in enumerate(pairs):  # of one pair in three nothing is known, or not when
+        shown = [arrived, arrived, arrived - timedelta(days=2)][: number % 4]
+        clock = row | {"subject": "clock", "name": origin, "broker": broker, "detail": str(number * 1_000_003)}
+        clocks += [clock | {"window_start": at} for at in shown]
+    assert clocks
+    telemetry = frame(spark, "telemetry", [*recorded[1], *clocks])
+    alike(result("latency", latency(messages, telemetry)), twins.latency(recorded[0], [*recorded[1], *clocks]))
 
 
 def test_planner_inputs(spark: SparkSession, recorded: tuple[list[Row], list[Row]], flows: list[Row]) -> None:

@@ -16,6 +16,12 @@ def is_topic(name: str) -> bool:
     return bool(name) and not name.startswith("$") and "+" not in name and "#" not in name
 
 
+def is_from(row: Row, broker: str, topic: str, start: datetime, seconds: float) -> bool:
+    """What a broker says of where its deliveries of a topic in a window came from."""
+    place = (row["broker"], row["name"], row["window_start"], row["window_seconds"])
+    return row["subject"] == "topic-from" and place == (broker, topic, start, seconds)
+
+
 def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
     """Message by message and window by window."""
     site_of: dict[str, tuple[datetime, str]] = {}
@@ -57,6 +63,10 @@ def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
         total, own = sum(made.values()), sum(made[other] for other in made if home[other] == home[broker])
         delivered = sum(row["deliveries_local"] for row in rows)
         local = int(delivered * own / total + 0.5) if total else 0
+        came = [row for row in telemetry if is_from(row, broker, topic, start, seconds)]
+        if came and sum(row["deliveries_local"] for row in came) == delivered:
+            near = [row for row in came if home.get(row["detail"], row["detail"]) == home[broker]]
+            local = sum(row["deliveries_local"] for row in near)
         cells[minute(start), broker, topic]["deliveries_local"] += local
         cells[minute(start), broker, topic]["deliveries_remote"] += delivered - local
     columns = ("published_bytes", "publishers", "subscribers", "deliveries_local", "deliveries_remote")
@@ -152,11 +162,27 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def latency(messages: list[Row]) -> list[Row]:
+def clocks(telemetry: list[Row]) -> dict[tuple[Any, ...], list[float]]:
+    """What brokers said of peers' clocks, by peer, broker and minute, and by peer and broker."""
+    found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in telemetry:
+        if row["subject"] == "clock":
+            found[row["name"], row["broker"], minute(row["window_start"])].append(float(row["detail"]))
+            found[row["name"], row["broker"]].append(float(row["detail"]))
+    return found
+
+
+def latency(messages: list[Row], telemetry: list[Row]) -> list[Row]:
     groups: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    said = clocks(telemetry)
     for row in messages:
         if row["kind"] == "link" and row["origin_offset"] is not None and row["arrived"] is not None:
-            took = (row["arrived"] - row["time"]) / timedelta(milliseconds=1)
+            if row["origin"].endswith("/will"):
+                continue
+            now = said.get((row["origin"], row["broker"], minute(row["arrived"])))
+            ever = said.get((row["origin"], row["broker"]), [0.0])
+            ahead_us = sum(now) / len(now) if now else percentile(ever, 0.5)
+            took = (row["arrived"] - row["time"]) / timedelta(milliseconds=1) + ahead_us / 1000
             groups[minute(row["time"]), row["origin"], row["broker"]].append(took)
     return [
         {

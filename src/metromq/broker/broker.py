@@ -132,7 +132,7 @@ class Broker:
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.member is not None and self._city is not None:
             await self._open_links(self.member, self._city)
-        if config.recorder.lake is not None:
+        if config.recorder.lake is not None or config.recorder.keep_counts:
             self._recording = Recording(
                 self.hub,
                 config.data_dir,
@@ -320,6 +320,7 @@ def settings_of(config: Config) -> HubSettings:
         max_qos=limits.max_qos,
         retain_available=limits.retain_available,
         max_retained_messages=limits.max_retained_messages,
+        max_retained_bytes=limits.max_retained_bytes,
         max_topic_levels=limits.max_topic_levels,
         max_connections=limits.max_connections,
         max_unconnected=limits.max_unconnected,

@@ -21,6 +21,7 @@ from metromq.control import (
     is_running,
     live_ask,
     planned_ask,
+    running_here,
     trace,
 )
 from metromq.federation import City, TraceStep, is_filter
@@ -41,7 +42,9 @@ A broker that has taken over the area also passes the message on to the home bro
 
 @click.command("explain", epilog=EPILOG)
 @click.argument("topic", metavar="TOPIC|FILTER")
-@click.option("--from", "start", metavar="BROKER", help="Broker the client is connected to. Default: the first one.")
+@click.option(
+    "--from", "start", metavar="BROKER", help="Broker the client is connected to. Default: the first that runs here."
+)
 @click.option(
     "--city",
     "city_name",
@@ -60,7 +63,7 @@ def command(topic: str, start: str | None, city_name: str | None, data: Path, as
     """Trace a message published to TOPIC, or a subscription to FILTER: which brokers get it, and why."""
     (validate_filter if is_filter(topic) else validate_topic)(topic)
     city = _city(city_name, data)
-    start = city.broker(start).name if start else city.names[0]
+    start = city.broker(start).name if start else _first(city, data)
     live = is_running(city, data, start)
     found = asyncio.run(trace(topic, start, live, live_ask(city, data) if live else planned_ask(city)))
     if as_json:
@@ -73,9 +76,16 @@ def command(topic: str, start: str | None, city_name: str | None, data: Path, as
 
 
 def _city(name: str | None, data: Path) -> City:
-    if name is None and not (data / CITY_FILE).is_file():
+    """Without a city and a data directory that somebody named, the preset that everybody starts with."""
+    if name is None and data == DEFAULT_DATA and not (data / CITY_FILE).is_file() and not running_here(data):
         return city_named("geographic", os.environ)
     return city_running(name, data, os.environ)
+
+
+def _first(city: City, data: Path) -> str:
+    """The first broker that can be asked here, otherwise the city's first."""
+    running = {place.name for place in running_here(data)}
+    return next((name for name in city.names if name in running), city.names[0])
 
 
 def _show(found: Trace, console: Console) -> None:

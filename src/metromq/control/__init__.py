@@ -11,6 +11,7 @@ from metromq.control.data_directory import (
     is_free,
     keep_place,
     only_one,
+    running_here,
 )
 from metromq.control.processes import Keeper
 from metromq.control.running import CityOptions, RunningCity
@@ -35,5 +36,6 @@ __all__ = [
     "live_ask",
     "only_one",
     "planned_ask",
+    "running_here",
     "trace",
 ]

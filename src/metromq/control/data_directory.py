@@ -1,7 +1,7 @@
 """Where a city's files are on one machine: DIR/city.toml, and for each broker DIR/NAME with journal, log and address.
 
-DIR/NAME/broker.json says where a running broker answers: `{"name", "pid", "listen", "http", "started"}`. It is written
-when the broker is ready and removed when it stops; after a crash it stays, and its process is gone.
+DIR/NAME/broker.json says where a running broker answers: `{"name", "pid", "listen", "http", "started", "city"}`. It is
+written when the broker is ready and removed when it stops; after a crash it stays, and its process is gone.
 """
 
 import dataclasses
@@ -43,6 +43,7 @@ class RunningBroker:
     listen: str
     http: str
     started: float  # Unix time in seconds
+    city: str = ""  # the city's file, or the name of a preset; empty: an older broker, which does not say
 
 
 def city_named(text: str, environ: Mapping[str, str]) -> City:
@@ -58,11 +59,14 @@ def city_running(text: str | None, data: Path, environ: Mapping[str, str]) -> Ci
     """The city that a command is about: the named one, with the ports that were chosen for it, or the one of DIR."""
     chosen = data / CITY_FILE
     if text is None:
-        if not chosen.is_file():
+        if chosen.is_file():
+            return load_city(chosen)
+        served = next((place.city for place in running_here(data) if place.city), None)
+        if served is None:
             raise UsageError(
                 f"no city has been started in {data}: name the city's file, or its data directory with --data"
             )
-        return load_city(chosen)
+        return city_named(served, environ)
     city = city_named(text, environ)
     return with_chosen_ports(city, load_city(chosen).by_name) if chosen.is_file() else city
 
@@ -167,6 +171,12 @@ def read_place(directory: Path) -> RunningBroker | None:
         return read_data(RunningBroker, read_document(directory / BROKER_FILE), ignore_unknown=True)
     except ConfigError:
         return None
+
+
+def running_here(data: Path) -> list[RunningBroker]:
+    """The brokers that run in a data directory, whoever started them."""
+    places = (read_place(file.parent) for file in sorted(data.glob(f"*/{BROKER_FILE}")))
+    return [place for place in places if place is not None and lives(place.pid)]
 
 
 def lives(pid: int) -> bool:

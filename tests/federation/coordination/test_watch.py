@@ -106,3 +106,18 @@ def steps_until_missed(world: World, lost: str) -> int:
         world.step()
         steps += 1
     return steps
+
+
+def test_a_broker_that_has_just_started_gives_the_others_time_to_find_it() -> None:
+    """Peers pause up to three seconds before they dial a broker again that was away."""
+    world = World(grid_city(count=3))
+    world.step(30)
+    back = world.city.names[0]
+    world.kill(back)
+    world.step(50)
+    world.start(back)
+    world.split({back})
+    world.step(29)
+    assert all(world.brokers[back].watch.is_alive(name) for name in world.city.names)
+    world.step(20)
+    assert world.books[back].owned_by(AREA, back) == tuple(world.city.homes), "it is really alone"

@@ -18,6 +18,7 @@ from metromq.federation.coordination.coordinator import Beat
 BESIDE: Final = 2  # brokers on each side in the list of all that watch a broker, whatever its cluster
 MOST_DOUBT: Final = 8  # how many times longer a broker is waited for that was wrongly taken for gone
 MOST_SLOWNESS: Final = 4  # the same for one whose greetings come late
+DIALLED_US: Final = 3_000_000  # so long peers may pause before they dial a broker again that was away
 FORGIVEN_US: Final = 60_000_000  # after so long without a mistake the doubt is halved
 
 
@@ -50,9 +51,10 @@ class Watch:
         self._late_us = 0  # how late our own ticks have been of late
 
     def count_members(self, names: tuple[str, ...], now_us: int) -> None:
-        # Everybody counts as just heard at the start: a broker that starts first must not claim the whole city.
+        # At the start everybody has time to find us: a broker that has just started must not claim the whole city.
+        found_us = now_us + DIALLED_US
         self._members = {
-            other: self._members.get(other) or _Member(0, 0, 0, now_us) for other in names if other != self._name
+            other: self._members.get(other) or _Member(0, 0, 0, found_us) for other in names if other != self._name
         }
         before = self._watchers.get(self._name, frozenset())
         self._watchers = {name: self._watchers_of(name, sorted(names)) for name in names}
@@ -83,7 +85,9 @@ class Watch:
                 member.gone = member.gone or self._believes(peer, beat.broker)
 
     def _lives(self, member: _Member, beat: Beat, now_us: int) -> None:
-        heard_us = max(member.heard_us, now_us - beat.age_ms * 1000)
+        heard_us = now_us - beat.age_ms * 1000
+        if member.incarnation:
+            heard_us = max(member.heard_us, heard_us)
         is_same = beat.incarnation == member.incarnation
         if member.gone and is_same:
             self._was_wrong(member, now_us)
@@ -141,7 +145,8 @@ class Watch:
         if member.doubt > 1 and now_us - member.doubted_us > FORGIVEN_US:
             member.doubt, member.doubted_us = member.doubt // 2, now_us
         every_us = self._every_us(name)
-        pace_us = max(every_us, min(member.pace_us, every_us * MOST_SLOWNESS))
+        is_slow = member.pace_us * 2 > every_us * 3  # hellos wait for ticks, so a little more is usual
+        pace_us = min(member.pace_us, every_us * MOST_SLOWNESS) if is_slow else every_us
         return pace_us * self._city.membership.missed_hellos * member.doubt + self._late_us
 
     def _every_us(self, name: str) -> int:
@@ -162,11 +167,6 @@ class Watch:
             return True
         member = self._members.get(broker)
         return member is not None and not member.gone
-
-    def silent_us(self, broker: str, now_us: int) -> int:
-        """How long ago anybody had a sign of life of the broker."""
-        member = self._members.get(broker)
-        return now_us - member.heard_us if member is not None else 0
 
     def clients(self, broker: str) -> int:
         return self._members[broker].clients

@@ -91,7 +91,7 @@ class LastWills:
         if not self._inbox.claim(message.origin, message.origin_offset):
             return
         self._copies.take(LinkMessage(message, CLIENT, 0, CHECK, (self._node.name,)), _USES)
-        self._hub.publishing.publish_from_peer(message, _USES, True)
+        self._hub.publishing.publish_will(message, _USES)
         self._copies.take(None)
 
 

@@ -17,6 +17,8 @@ WATCHER: Final = "watch"
 
 
 class Contract:
+    """It has many methods because each promise is a rule of its own, with its exceptions beside it."""
+
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._by_client: dict[str, list[SeenConnection]] = defaultdict(list)
@@ -38,8 +40,8 @@ class Contract:
         """When the durable session of a client began that it has at a time; FOREVER: it has none."""
         since = FOREVER
         for connection in self._by_client[client]:
-            if connection.opened > at:  # or never
-                continue
+            if connection.opened > at:
+                continue  # later, or never
             if not connection.keeps:
                 since = FOREVER
             elif since == FOREVER:
