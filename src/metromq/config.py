@@ -187,8 +187,10 @@ class JournalConfig:
 class RecorderConfig:
     """Shipping journal and telemetry into a lake; needs the extra `pipeline`."""
 
-    # None: nothing is recorded. A directory, or any path Spark can read.
+    # None: nothing is recorded. A directory or a URI (s3://bucket/lake).
     lake: str | None = None
+    # Counts per topic are kept in the data directory even without a lake, for a later `metromq pipeline run --data`.
+    keep_counts: bool = False
     # Names the place in statistics; empty: the site in the city's file, or the broker's name.
     site: str = ""
     # Counts per topic are closed in windows of this length.

@@ -7,8 +7,9 @@ from metromq.federation.city import grid_city
 from metromq.lab.sim.sim_city import SimCity
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.session.message import Message
-from metromq.telemetry.windows import CLOCK, TOPIC, TelemetryRow
+from metromq.protocol.session.message import KIND_LINK, Message
+from metromq.protocol.wire.packets import Subscription
+from metromq.telemetry.windows import CLOCK, TOPIC, TOPIC_FROM, TelemetryRow
 
 SECOND_US = 1_000_000
 
@@ -57,6 +58,31 @@ def test_windows_have_names_of_their_own(hub: Hub) -> None:
     publish(hub, 125, "b")
     hub.at(130.0, 130 * SECOND_US)
     assert [window.start_us for window in telemetry.take()] == [120 * SECOND_US]  # the windows between are empty
+
+
+def test_a_subscription_that_is_granted_again_is_no_further_subscriber(hub: Hub) -> None:
+    telemetry = Telemetry(hub, "north", 10.0, None)
+    session = hub.sessions.adopt("c", "", 0)
+    for _ in range(3):
+        hub.subscriptions.subscribe(session, Subscription("a", 1), 0)
+    (window,) = telemetry.take(force=True)
+    assert window.rows == (TelemetryRow(TOPIC, "a", subscribers=1, opened=1),)
+
+
+def test_deliveries_count_by_the_broker_of_the_publisher(hub: Hub) -> None:
+    telemetry = Telemetry(hub, "north", 10.0, None)
+    session = hub.sessions.adopt("c", "", 0)
+    hub.subscriptions.subscribe(session, Subscription("a", 1), 0)
+    publish(hub, 101, "a")
+    for offset in range(2):
+        came = Message("a", b"1234", 1, origin="b2", origin_offset=offset)
+        came.kind = KIND_LINK
+        hub.publishing.publish_from_peer(came, 0, True)
+    (window,) = telemetry.take(force=True)
+    (whole,) = [row for row in window.rows if row.subject == TOPIC]
+    assert (whole.publications, whole.deliveries_local) == (1, 3)
+    origins = {row.detail: row.deliveries_local for row in window.rows if row.subject == TOPIC_FROM}
+    assert origins == {"b1": 1, "b2": 2}
 
 
 def test_a_window_says_how_far_the_clocks_of_peers_are_ahead() -> None:

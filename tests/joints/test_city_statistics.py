@@ -26,7 +26,7 @@ from metromq.city_file import city_text
 from metromq.federation.city import Membership, Site, grid_city
 from metromq.pipeline.lake import Lake
 from tests.cli.cities import CityProcess, city_process, wait_for
-from tests.clients.paho_client import V5, Paho, client
+from tests.clients.paho_client import V5, V311, Paho, client
 from tests.joints.test_city_and_lake import SETTINGS, finish, start
 
 pytestmark = pytest.mark.timeout(280)
@@ -160,6 +160,36 @@ def play(city: CityProcess, observer: Observer, life: int) -> None:
         stage.publish("b00", "quiet/number", 2, payloads=(b"1e400", b"1e30"))
         if life == 1:
             stand_still(city, stage)
+            subscribe_again(stage)
+            subscribe_to_a_retained_value(stage)
+        one_more_subscriber(stage)
+
+
+def one_more_subscriber(stage: Stage) -> None:
+    """Publications at the two sites are delivered to different numbers of clients, all in one window."""
+    stage.publish("b22", "news/change", 10)
+    stage.subscribe("b00", "news/#")
+    stage.ready()
+    stage.publish("b00", "news/change", 5)
+
+
+def subscribe_again(stage: Stage) -> None:
+    place, _, who = stage.subscribers[0]
+    for _ in range(3):
+        who.subscribe("again", 1)
+    stage.observer.subscribers[place, "again"] = 1
+
+
+def subscribe_to_a_retained_value(stage: Stage) -> None:
+    """A session that stays gets it by a record of its own."""
+    stage.publishers["b22"].publish("kept/value", b"7", 1, retain=True)
+    stage.observer.published["b22", "kept/value"] += 1
+    stage.observer.recorded["b22", "kept/value"] += 1
+    stage.observer.publishers["b22", "kept/value"].add("p-b22")
+    stage.observer.subscribers["b00", "kept/value"] = 1
+    with client(stage.city.place("b00")[1], V311, "stays", clean=False) as who:
+        who.subscribe("kept/value", 1)
+        assert who.messages.get(timeout=30).retain
 
 
 def stand_still(city: CityProcess, stage: Stage) -> None:
@@ -260,7 +290,7 @@ def test_a_replaced_data_directory_is_another_journal(story: Story) -> None:
     rows = of_story(story.lake.arrow("messages").to_pylist())
     first_hand = Counter((row["broker"], row["topic"]) for row in rows if row["kind"] in ("publish", "will"))
     assert first_hand == story.observer.recorded
-    assert sum(story.observer.recorded.values()) == 2 * 32 + 8
+    assert sum(story.observer.recorded.values()) == 2 * (32 + 15) + 8 + 1
     assert Counter((item["broker"], item["whole"]) for item in story.check if item["journal"] != "feed") == {
         ("b00", True): 1,
         ("b11", True): 2,
@@ -270,7 +300,7 @@ def test_a_replaced_data_directory_is_another_journal(story: Story) -> None:
         story.lake.arrow("messages")
     )
     arrived = Counter(row["topic"] for row in rows if row["kind"] == "link" and row["broker"] == "b11")
-    assert arrived == {"news/mixed": 30, "news/south": 10, "news/slow": 8}
+    assert arrived == {"news/mixed": 30, "news/south": 10, "news/slow": 8, "news/change": 30}
 
 
 def test_the_spark_source_names_the_journals_that_are_there(story: Story) -> None:
@@ -317,6 +347,13 @@ def test_local_is_what_was_published_at_the_same_site(story: Story) -> None:
         (local if SITES[origin] == SITES[place] else remote)[SITES[place], topic] += count
     assert counted(rows, "deliveries_local", "site", "topic") == dict(local)
     assert counted(rows, "deliveries_remote", "site", "topic") == dict(remote)
+
+
+def test_a_retained_value_that_is_sent_again_tells_where_it_comes_from(story: Story) -> None:
+    rows = [row for row in story.lake.arrow("messages").to_pylist() if row["topic"] == "kept/value"]
+    (first,) = [row for row in rows if row["kind"] == "publish"]
+    (again,) = [row for row in rows if row["kind"] == "replay" and row["broker"] == "b00"]
+    assert (again["origin"], again["origin_offset"]) == (first["broker"], first["offset"]) == ("b22", first["offset"])
 
 
 def test_similarity_and_subscription_locality_are_of_topics(story: Story) -> None:

@@ -53,15 +53,51 @@ def test_from_a_journal_to_an_answer(tmp_path: Path) -> None:
     assert json.loads(metromq("refresh", "--lake", lake, "--json").stdout) == []  # the run has done it
     counted = metromq("sql", "SELECT broker, count(*) AS n FROM messages GROUP BY broker", "--lake", lake, "--json")
     assert json.loads(counted.stdout) == [{"broker": "b1", "n": 40}]
+    assert "DuckDB answered in" in counted.stderr
+    slowly = metromq("sql", "SELECT upper(broker) AS b FROM messages LIMIT 1", "--lake", lake, "--json")
+    assert json.loads(slowly.stdout) == [{"b": "B1"}]
+    assert "(the question has the function upper)" in slowly.stderr
+    assert "(--spark)" in metromq("sql", "--spark", "SELECT 1 AS one", "--lake", lake).stderr
+    listed = {row["table"]: row for row in json.loads(metromq("tables", "--lake", lake, "--json").stdout)}
+    assert (listed["messages"]["rows"], listed["messages"]["own"]) == (40, False)
     payloads = metromq("sql", "SELECT time, payload, json FROM messages ORDER BY offset LIMIT 3", "--lake", lake)
     assert len(payloads.stdout.splitlines()) >= 4
     costs = json.loads(metromq("what-if", "--routing", "central, delegation-ep", "--lake", lake, "--json").stdout)
     assert [cost["choice"] for cost in costs] == ["central", "delegation-ep"]
-    table = metromq("what-if", "--lake", lake).stdout
+    page = tmp_path / "costs.html"
+    table = metromq("what-if", "--lake", lake, "--html", str(page)).stdout
     assert "flood-subscriptions" in table
+    assert "Only one day was seen" in table
+    assert "Only one day was seen" in page.read_text()
     assert metromq("compact", "--lake", lake).exit_code == 0
     gone = json.loads(metromq("expire", "--lake", lake, "--older-than", "7d", "--json").stdout)
     assert {item["table"]: item["rows"] for item in gone} == {"messages": 40, "telemetry": 1}
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_data_directory_becomes_tables_of_your_own(tmp_path: Path) -> None:
+    """`run --data --models`: no recorder, and a model that cannot be made is told."""
+    lake, models = str(tmp_path / "lake"), tmp_path / "models"
+    for name in ("b1", "b2"):
+        journal_of(tmp_path / "data" / name / "journal", 10).close()
+    models.mkdir()
+    head = "-- key: broker\n-- window: 1h\nSELECT window_start, broker, count(*) AS n"
+    (models / "busy.sql").write_text(f"{head} FROM messages GROUP BY window_start, broker")
+    (models / "bad.sql").write_text(f"{head} FROM messages GROUP BY window_start")
+    words = ("--data", str(tmp_path / "data"), "--models", str(models), "--metrics", "127.0.0.1:0")
+    ran = metromq("run", "--once", "--lake", lake, *words)
+    assert ran.exit_code == 0
+    assert "loaded 20 messages; 20 rows" in ran.stderr
+    assert "metrics are at http://127.0.0.1:" in ran.stderr
+    assert "the table bad could not be made" in ran.stderr
+    answer = metromq(
+        "sql", "SELECT broker, sum(n) AS n FROM busy GROUP BY broker ORDER BY broker", "--lake", lake, "--json"
+    )
+    assert json.loads(answer.stdout) == [{"broker": "b1", "n": 10}, {"broker": "b2", "n": 10}]
+    again = metromq("refresh", "--lake", lake, "--models", str(models), "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (1, [])
+    with pytest.raises(UsageError, match="must be HOST:PORT"):
+        metromq("run", "--once", "--lake", lake, "--metrics", "here")
 
 
 @pytest.mark.usefixtures("shared")

@@ -145,11 +145,14 @@ def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     land_messages(landing, "b1", 0, [plain_message("a", T0_US, payload=b'{"value": 4, "unit": "C"}')])
     take(spark, lake, landing)
     query = "SELECT broker, value, json:unit::string AS unit FROM messages"
-    assert [tuple(row) for row in ask(spark, lake, query).collect()] == [("b1", 4.0, "C")]
+    assert ask(spark, lake, query, 9).rows == [{"broker": "b1", "value": 4.0, "unit": "C"}]
+    (row,) = ask(spark, lake, "SELECT json, time FROM messages", 9).rows
+    assert row["json"] == '{"unit":"C","value":4}'
+    assert row["time"].tzinfo is not None
     with pytest.raises(UsageError, match=r"nowhere.*tables: messages"):
-        ask(spark, lake, "SELECT * FROM nowhere")
+        ask(spark, lake, "SELECT * FROM nowhere", 9)
     with pytest.raises(UsageError, match="tables:"):
-        ask(spark, lake, "SELEKT")
+        ask(spark, lake, "SELEKT", 9)
 
 
 def test_a_lake_that_is_not_there(tmp_path: Path) -> None:

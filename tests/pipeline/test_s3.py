@@ -21,6 +21,7 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import ask, check, compact, expire
+from metromq.pipeline.quick import ask_quickly
 from metromq.pipeline.recorder import Recorder
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, T0_US, journal_of, land, land_messages, land_window, plain_message, window
@@ -57,10 +58,11 @@ def test_the_life_of_a_lake(spark: SparkSession, lake: Lake, landing: Landing, t
     assert content is not None
     assert (content.compared, content.right, found["b1"].whole, found["b2"].rows) == (60, True, True, 3)
     assert [gap.why for gap in found["b3"].gaps] == ["rejected"]
-    query = "SELECT count(*), sum(offset) FROM messages WHERE broker = 'b1'"
-    assert [tuple(row) for row in ask(spark, lake, query).collect()] == [(60, sum(range(60)))]
-    counted = ask(spark, lake, "SELECT sum(publications) FROM traffic WHERE broker = 'b2'").collect()
-    assert counted[0][0] == 5 + 2
+    query = "SELECT count(*) AS n, sum(offset) AS s FROM messages WHERE broker = 'b1'"
+    assert ask(spark, lake, query, 9).rows == [{"n": 60, "s": sum(range(60))}]
+    assert ask_quickly(lake, query, 9, "1g").rows == [{"n": 60, "s": sum(range(60))}]
+    counted = ask(spark, lake, "SELECT sum(publications) AS n FROM traffic WHERE broker = 'b2'", 9)
+    assert counted.rows == [{"n": 5 + 2}]
 
     before = polars.read_delta(lake.path("messages"), storage_options=lake.store.delta_options)
     land(landing, "b1", 60, 10)

@@ -39,11 +39,12 @@ def names(store: Store, folder: str = "") -> list[str]:
 
 
 def test_files_come_whole_and_go(store: Store) -> None:
-    assert (names(store), store.folders("a")) == ([], [])
+    assert (names(store), store.folders("a"), store.exists()) == ([], [], False)
     store.put("a/b/one", b"1")
     store.put("a/two", b"22")
     store.put("a/b/one", b"333")
     assert (store.read("a/b/one"), store.read("a/two")) == (b"333", b"22")
+    assert store.exists()
     assert names(store) == ["a/b/one", "a/two"]
     assert names(store, "a/b") == ["a/b/one"]
     assert (store.folders(), store.folders("a")) == (["a"], ["b"])

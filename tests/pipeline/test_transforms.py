@@ -45,7 +45,24 @@ def generated(seed: int) -> tuple[list[Row], list[Row]]:
                 }
                 row["arrived"] = dice.choice([None, moment + timedelta(microseconds=dice.randrange(10**6))])
             messages.append(row)
-    return messages, [window_row(dice) for _ in range(80)]
+    windows = [window_row(dice) for _ in range(80)]
+    origins = [row for window in windows for row in origin_rows(dice, window)]
+    assert {row["detail"] for row in origins} == {"b0", "b1", "b2"}
+    return messages, [*windows, *origins]
+
+
+def origin_rows(dice: random.Random, row: Row) -> list[Row]:
+    """Where the deliveries of a window came from; brokers of older versions do not say."""
+    if row["subject"] != "topic" or dice.random() < 0.4:
+        return []
+    cuts = sorted(dice.choices(range(row["deliveries_local"] + 1), k=2))
+    counts = (cuts[0], cuts[1] - cuts[0], row["deliveries_local"] - cuts[1])
+    none = {name: 0 for name, value in row.items() if isinstance(value, int)}
+    return [
+        row | none | {"subject": "topic-from", "detail": f"b{number}", "deliveries_local": count}
+        for number, count in enumerate(counts)
+        if count
+    ]
 
 
 def window_row(dice: random.Random) -> Row:

@@ -16,6 +16,12 @@ def is_topic(name: str) -> bool:
     return bool(name) and not name.startswith("$") and "+" not in name and "#" not in name
 
 
+def is_from(row: Row, broker: str, topic: str, start: datetime, seconds: float) -> bool:
+    """What a broker says of where its deliveries of a topic in a window came from."""
+    place = (row["broker"], row["name"], row["window_start"], row["window_seconds"])
+    return row["subject"] == "topic-from" and place == (broker, topic, start, seconds)
+
+
 def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
     """Message by message and window by window."""
     site_of: dict[str, tuple[datetime, str]] = {}
@@ -57,6 +63,10 @@ def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
         total, own = sum(made.values()), sum(made[other] for other in made if home[other] == home[broker])
         delivered = sum(row["deliveries_local"] for row in rows)
         local = int(delivered * own / total + 0.5) if total else 0
+        came = [row for row in telemetry if is_from(row, broker, topic, start, seconds)]
+        if came and sum(row["deliveries_local"] for row in came) == delivered:
+            near = [row for row in came if home.get(row["detail"], row["detail"]) == home[broker]]
+            local = sum(row["deliveries_local"] for row in near)
         cells[minute(start), broker, topic]["deliveries_local"] += local
         cells[minute(start), broker, topic]["deliveries_remote"] += delivered - local
     columns = ("published_bytes", "publishers", "subscribers", "deliveries_local", "deliveries_remote")

@@ -132,7 +132,7 @@ class Broker:
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.member is not None and self._city is not None:
             await self._open_links(self.member, self._city)
-        if config.recorder.lake is not None:
+        if config.recorder.lake is not None or config.recorder.keep_counts:
             self._recording = Recording(
                 self.hub,
                 config.data_dir,

@@ -1,4 +1,4 @@
-"""While a lake is configured: closes telemetry windows, and keeps a recorder process running that ships the journal."""
+"""Closes telemetry windows; while a lake is configured, keeps a recorder process running that ships the journal."""
 
 import asyncio
 import sys
@@ -10,10 +10,22 @@ from metromq.broker import logs
 from metromq.federation.host import Host
 from metromq.protocol.session import Hub, TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
-from metromq.telemetry import CLOCK, LINK, SITE, TOPIC, TelemetryRow, TelemetryWindow, spool_window
+from metromq.telemetry import (
+    CLOCK,
+    LINK,
+    SITE,
+    TOPIC,
+    TOPIC_FROM,
+    TelemetryRow,
+    TelemetryWindow,
+    drop_oldest,
+    spool_window,
+)
 
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
+LOOK_EVERY = 1_000  # windows between two looks at how many wait
+MOST_WAITING = 60_000  # a week of windows of ten seconds
 STOP_S = 30.0  # Python alone may need seconds to start on a small machine
 
 
@@ -37,6 +49,7 @@ class Telemetry:
         found: list[TelemetryWindow] = []
         for window in closed:
             rows = [_topic_row(topic, count) for topic, count in window.topics.items()]
+            rows += [row for topic, count in window.topics.items() for row in self._origin_rows(topic, count)]
             if window.connects or any(window.delays):
                 delays = tuple(window.delays)
                 rows.append(TelemetryRow(SITE, self._site, connects=window.connects, delay_counts=delays))
@@ -48,6 +61,12 @@ class Telemetry:
                 name = self._hub.name
                 found.append(TelemetryWindow(name, self._site, window.start_us, seconds, self._sequence, tuple(rows)))
         return found
+
+    def _origin_rows(self, topic: str, count: TopicCount) -> list[TelemetryRow]:
+        return [
+            TelemetryRow(TOPIC_FROM, topic, origin or self._hub.name, deliveries_local=deliveries)
+            for origin, deliveries in count.origins.items()
+        ]
 
     def _clock_rows(self) -> list[TelemetryRow]:
         """With whatever was counted in a window: the clocks by which the times of its messages are to be read."""
@@ -85,13 +104,16 @@ def _topic_row(topic: str, count: TopicCount) -> TelemetryRow:
 
 
 class Recording:
-    """Owns the telemetry and the recorder process of one broker."""
+    """Owns the telemetry and the recorder process of one broker; without a lake, windows wait for whoever records."""
 
-    def __init__(self, hub: Hub, data_dir: Path, lake: str, site: str, window_s: float, host: Host | None) -> None:
+    def __init__(
+        self, hub: Hub, data_dir: Path, lake: str | None, site: str, window_s: float, host: Host | None
+    ) -> None:
         self._data_dir = data_dir
         self._lake = lake
         self._name = hub.name
         self._telemetry = Telemetry(hub, site, window_s, host)
+        self._spooled = 0
         self._process: asyncio.subprocess.Process | None = None
         self._writer = ThreadPoolExecutor(1, "telemetry")  # the disk's pace is not the event loop's
 
@@ -102,11 +124,16 @@ class Recording:
     def _write(self, window: TelemetryWindow) -> None:
         try:
             spool_window(self._data_dir, window)
+            self._spooled += 1
+            if self._lake is None and self._spooled % LOOK_EVERY == 0:
+                drop_oldest(self._data_dir, MOST_WAITING)
         except OSError as error:
             logs.error(f"a window of telemetry is lost: {error}", start_us=window.start_us, broker=self._name)
 
     async def run(self) -> NoReturn:
         """Restarts the recorder when it dies; it resumes from its own durable position."""
+        if self._lake is None:
+            await asyncio.Event().wait()
         await keep_running(self._start, self._ended, Pace(RESTART_S, MAX_RESTART_S, MAX_RESTART_S))
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -117,13 +144,15 @@ class Recording:
         logs.error(f"the recorder {what}; it will be restarted", seconds=wait_s, broker=self._name)
 
     def _command(self, *options: str) -> list[str]:
-        data = ["--data", str(self._data_dir), "--lake", self._lake, "--broker", self._name]
+        data = ["--data", str(self._data_dir), "--lake", self._lake or "", "--broker", self._name]
         return [sys.executable, "-m", "metromq.cli.main", "pipeline", "record", *data, *options]
 
     async def stop(self) -> None:
         """After the journal is closed: the recorder ships the rest and ends."""
         self.tick(force=True)
         await asyncio.to_thread(self._writer.shutdown)
+        if self._lake is None:
+            return
         process = self._process
         if process is not None and process.returncode is None:
             process.terminate()

@@ -29,7 +29,7 @@ class StreamWriter(Writer):
         super().__init__(cycle, Connection(cycle.hub, access, peer))
         self.identity_as_username = identity_as_username
         self.tls = tls
-        self.knock: Knock | None = None  # until the connection is lost
+        self.knock: Knock | None = None  # during a TLS handshake
         self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.buffered = False  # the transport may still hold bytes that must go first
@@ -38,13 +38,14 @@ class StreamWriter(Writer):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Called once, and with TLS once more when the handshake is over; it counts from the first time on."""
         if self.knock is None:
-            self.knock = knock = Knock(transport)
-            self.connection.newcomer = knock
+            self.connection.newcomer = knock = Knock(transport)
             if self.tls is not None:
+                self.knock = knock
                 knock.secured_by(self.tls, transport, self)
             self.cycle.hub.connections.newcomers.came(knock)
             if self.tls is not None:
                 return
+        self.knock = None
         if self.output.closing:  # it took too long
             transport.abort()
             return

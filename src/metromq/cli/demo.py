@@ -15,10 +15,11 @@ from rich.text import Text
 
 from metromq.cli.tables import totals
 from metromq.cli.up import run
-from metromq.control import DEFAULT_DATA, CityOptions, RunningCity, ask_city, city_named, is_free, only_one
+from metromq.control import CITY_FILE, DEFAULT_DATA, CityOptions, RunningCity, ask_city, city_named, is_free, only_one
 from metromq.federation import City, CityStatus
 from metromq.lab import Fleet, city_sensors
 
+QUESTION = "SELECT topic, count(*) AS n FROM messages WHERE kind = 'publish' GROUP BY topic ORDER BY n DESC LIMIT 10"
 LOOK_S = 2.0
 LINE_EVERY = 5  # looks, where there is no terminal to draw on
 
@@ -50,11 +51,13 @@ def command(city: str, data: Path, seed: int, buses: int, bikes: int, durability
 
     async def show(running: RunningCity, status: CityStatus) -> None:
         fleet = Fleet(running.city, city_sensors(running.city, seed, buses, bikes))
-        console.print(hints(running.city, data), highlight=False, soft_wrap=True)
+        console.print(hints(running.city, data), highlight=False, markup=False, soft_wrap=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.run())
             group.create_task(follow(running, fleet, console))
 
+    if durability != "memory":
+        os.environ.setdefault("METROMQ_RECORDER__KEEP_COUNTS", "true")  # journals and counts wait for `pipeline run`
     with only_one(data):
         uvloop.run(run(chosen, data, (), CityOptions(durability), console, show))
 
@@ -77,16 +80,33 @@ def hints(city: City, data: Path) -> str:
     where = "" if data == DEFAULT_DATA else f" --data {shlex.quote(str(data))}"
     first, middle, last = city.brokers[0], city.brokers[len(city.brokers) // 2], city.brokers[-1]
     quarter = (last.area.split() or ["3"])[0].split("/")[0]
+    lake, file = lake_option(data), shlex.quote(str(data / CITY_FILE))
     commands = {
         "every bus, wherever it is": f"mosquitto_sub -h {first.host} -p {first.port} -v -t '+/+/+/+/bus/#'",
         "everything in one quarter of the city": f"{program} sub -h {last.host} -p {last.port} -v -t '{quarter}/#'",
         "any other topic works too": f"{program} pub -h {middle.host} -p {middle.port} -t news/today -m hello",
         "what runs where, and the traffic between brokers": f"{program} status{where}",
         "trace a message": f"{program} explain {quarter}/0/1/2/bus/7/position --from {first.name}{where}",
+        f"everything so far as tables ({lake_command()}first, once, for Spark)": pipeline_command(program, data),
+        "ask them": f'{program} pipeline sql{lake} "{QUESTION}"',
+        "what other routings would have cost": f"{program} pipeline what-if{lake} --city {file}",
     }
     lines = [f"  # {what}\n  {text}" for what, text in commands.items()]
     last_line = "Or kill a broker (kill -9 PID): another takes over its area until it is back."
     return "\n".join(("", "Try these in another terminal; any broker will do:", *lines, last_line, ""))
+
+
+def pipeline_command(program: str, data: Path) -> str:
+    return f"{program} pipeline run --once --data {shlex.quote(str(data))}{lake_option(data)}"
+
+
+def lake_option(data: Path) -> str:
+    return "" if data == DEFAULT_DATA else f" --lake {shlex.quote(f'{data}-lake')}"
+
+
+def lake_command() -> str:
+    """What brings the pipeline's packages: `make lake` where the sources are."""
+    return "make lake " if Path("Makefile").is_file() else "pip install 'metromq[pipeline]' "
 
 
 def program_name() -> str:

@@ -5,8 +5,9 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,16 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from metromq.cli.contents import count_of, say_content
+from metromq.cli.costs import COLUMNS as COST_COLUMNS
+from metromq.cli.costs import bars, page
+from metromq.cli.costs import row as cost_row
 from metromq.errors import MetroError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from metromq.pipeline import BrokerCheck, ChoiceCost, SiteCost, Taken
+    from metromq.pipeline import BrokerCheck, Progress, Taken
 
 DEFAULT_LAKE = "metromq-lake"
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
@@ -38,6 +43,11 @@ master_option = click.option(
     "--master", default="local[*]", show_default=True, help="Spark master, for example spark://host:7077."
 )
 memory_option = click.option("--memory", default="1g", show_default=True, help="Memory of the Spark driver.")
+models_option = click.option(
+    "--models",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory with tables of your own: NAME.sql, one SELECT each, and NAME.toml, the columns of JSON payloads.",
+)
 conf_option = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
 
 
@@ -102,6 +112,8 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     epilog=examples(
         "run --lake lake           until Ctrl-C",
         "run --lake lake --once    load what there is now, refresh the statistics, then stop",
+        "run --lake lake --data metromq-data    record the brokers in metromq-data, too",
+        "run --lake lake --models models --metrics 127.0.0.1:9884 --ui 4040",
         "run --lake s3://bucket/lake --master spark://host:7077",
     ),
 )
@@ -126,6 +138,15 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 @click.option(
     "--max-rows", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows per micro-batch."
 )
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="[BROKER=]DIR",
+    help="Also record the brokers in this data directory, which have no recorders of their own.",
+)
+@models_option
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus, for example 127.0.0.1:9884.")
+@click.option("--ui", type=click.IntRange(1, 65535), metavar="PORT", help="Open Spark's own web pages at this port.")
 @master_option
 @memory_option
 @conf_option
@@ -133,6 +154,10 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
 def run_command(
     lake: str,
     landing: str | None,
+    data: tuple[str, ...],
+    models: Path | None,
+    metrics: str | None,
+    ui: int | None,
     once: bool,
     refresh: float,
     compact_s: float,
@@ -143,11 +168,22 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Stream landed files into tables and keep the statistics up to date."""
-    from metromq.pipeline import IngestOptions, Lake, lake_lock, run
+    from metromq.pipeline import IngestOptions, Lake, Landing, Progress, lake_lock, read_models, run, shipping
 
     options = IngestOptions(
-        once=once, max_rows=max_rows, refresh_seconds=refresh, compact_seconds=compact_s, landing=landing
+        once=once,
+        max_rows=max_rows,
+        refresh_seconds=refresh,
+        compact_seconds=compact_s,
+        landing=landing,
+        models=tuple(read_models(models)) if models is not None else (),
     )
+    where = metrics_address(metrics) if metrics else None
+    store = Lake(lake)
+    area = Landing(landing or store.landing)
+    progress = Progress(area, time.monotonic)
+    console = Console(stderr=True)
+    live = console.is_terminal and not as_json
     totals = {"messages": 0, "telemetry_files": 0, "repeated_files": 0, "rejected": 0}
 
     def report(taken: "Taken") -> None:
@@ -155,17 +191,27 @@ def run_command(
             value = getattr(taken, name)
             totals[name] += len(value) if name == "rejected" else value
         for item in taken.rejected:
-            click.echo(f"rejected {item.path}: {item.reason}", err=True)
+            console.print(f"rejected {item.path}: {item.reason}", highlight=False, soft_wrap=True)
+        progress.took(taken)
         if as_json:
             click.echo(json.dumps(asdict(taken)))
-        else:
-            say(f"loaded {taken.messages} messages")
+        elif not live:
+            say(f"loaded {taken.messages} messages; {progress.line()}")
 
     def say(text: str) -> None:
-        click.echo(f"{datetime.now(UTC):%H:%M:%S} {text}", err=True)
+        console.print(f"{datetime.now(UTC):%H:%M:%S} {text}", highlight=False, soft_wrap=True)
 
-    store = Lake(lake)
-    with stop_on_signals() as stop, lake_lock(store) as lock, spark_session(master, memory, conf) as spark:
+    conf += ("spark.ui.enabled=true", f"spark.ui.port={ui}") if ui else ()
+    with (
+        stop_on_signals() as stop,
+        lake_lock(store) as lock,
+        shipping(data, area, once, say),
+        metrics_served(progress, where, say),
+        spark_session(master, memory, conf) as spark,
+        progress_shown(console, progress) if live else nullcontext(),
+    ):
+        if ui:
+            say(f"Spark's pages are at {spark.sparkContext.uiWebUrl}")
         run(spark, store, options, report, stop, say, lock)
     if not as_json:
         show(["loaded", "count"], [[name.replace("_", " "), value] for name, value in totals.items()])
@@ -180,18 +226,53 @@ def run_command(
     show_default=True,
     help="How many hours the planner's inputs cover.",
 )
+@models_option
 @master_option
 @memory_option
 @conf_option
 @json_option
-def refresh_command(lake: str, hours: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool) -> None:
-    """Bring the statistics up to date now; `run` does so every 30 seconds."""
-    from metromq.pipeline import lake_or_usage_error, refresh
+@click.pass_context
+def refresh_command(
+    context: click.Context,
+    lake: str,
+    hours: int,
+    models: Path | None,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Bring the statistics up to date now; `run` does so every 30 seconds.
+
+    Exit status 1: a table of your own could not be made.
+    """
+    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own
 
     store = lake_or_usage_error(lake)
+    own = read_models(models) if models is not None else []
+    failures: list[str] = []
     with spark_session(master, memory, conf) as spark:
-        changed = refresh(spark, store, hours)
+        changed = refresh(spark, store, hours) + refresh_own(spark, store, own, failures.append)
     output(as_json, ["changed"], [{"table": name} for name in changed])
+    for text in failures:
+        click.echo(text, err=True)
+    if failures:
+        context.exit(1)
+
+
+@command.command("tables", epilog=examples("tables --lake lake", "tables --lake lake --json"))
+@lake_option
+@json_option
+def tables_command(lake: str, as_json: bool) -> None:
+    """List the tables of a lake, your own ones too."""
+    from metromq.pipeline import lake_or_usage_error, tables
+
+    found = [asdict(item) for item in tables(lake_or_usage_error(lake))]
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        columns = ("table", "rows", "files", "purpose")
+        show(columns, [[row[name] for name in columns] for row in found])
 
 
 @command.command(
@@ -199,6 +280,7 @@ def refresh_command(lake: str, hours: int, master: str, memory: str, conf: tuple
     epilog=examples(
         "what-if --lake lake                                          every choice, the latest day",
         "what-if --lake lake --routing central,geographic --day 2026-08-01 --city city.toml",
+        "what-if --lake lake --city geographic --html costs.html",
     ),
 )
 @lake_option
@@ -210,6 +292,14 @@ def refresh_command(lake: str, hours: int, master: str, memory: str, conf: tuple
     metavar="CITY",
     help="A TOML file or the name of a preset, for areas, sites and the central broker.",
 )
+@click.option(
+    "--days",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="Recorded days to look at, to tell how sure the recommendation is.",
+)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page for a browser.")
 @master_option
 @memory_option
 @conf_option
@@ -219,36 +309,40 @@ def what_if_command(
     routing: str,
     day: datetime | None,
     city_name: str | None,
+    days: int,
+    html: Path | None,
     master: str,
     memory: str,
     conf: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compute what a recorded day would have cost with each routing choice and delegation policy."""
+    """Compute what a recorded day would have cost with each routing choice and delegation policy, and recommend one."""
     from metromq.control import city_named
-    from metromq.pipeline import CHOICES, lake_or_usage_error, what_if
+    from metromq.pipeline import CHOICES, lake_or_usage_error, recommend, recorded_days, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
     choices = [name.strip() for name in routing.split(",") if name.strip()] or list(CHOICES)
+    seen = recorded_days(store, day.date() if day else None)[-days:]
     with spark_session(master, memory, conf) as spark:
-        costs = what_if(spark, store, choices, day.date() if day else None, city)
+        by_day = {each: what_if(spark, store, choices, each, city) for each in seen}
+    costs = by_day[seen[-1]]
+    found = recommend(by_day, city, city_name or "")
+    if html is not None:
+        html.write_text(page(costs, found, f"What if? {seen[-1]}"))
     if as_json:
-        click.echo(json.dumps([asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]))
+        advice = asdict(found) | {"day": found.day.isoformat()} if found is not None else None
+        rows = [asdict(cost) | {"messages_between": cost.messages_between} for cost in costs]
+        best = found.routing if found is not None else None
+        click.echo(json.dumps([item | {"recommended": advice if item["choice"] == best else None} for item in rows]))
         return
-    columns = ["choice", "between sites", "per broker", "busiest broker", "cloud", "table bytes", "largest table"]
-    show(columns, [_what_if_row(cost) for cost in costs])
-
-
-def _what_if_row(cost: "ChoiceCost") -> list[Any]:
-    def messages(site: "SiteCost") -> float:
-        return site.messages_in + site.messages_out
-
-    def size(site: "SiteCost") -> float:
-        return site.table_bytes
-
-    numbers = (cost.mean(messages), cost.most(messages), messages(cost.cloud), cost.mean(size), cost.most(size))
-    return [cost.choice, *(f"{number:,.0f}" for number in (cost.messages_between, *numbers))]
+    show(COST_COLUMNS, [cost_row(cost) for cost in costs])
+    console = Console()
+    for line in ("", "messages between sites", *bars(costs, console.width), ""):
+        click.echo(line)
+    if found is not None:
+        click.echo(found.sentence)
+        click.echo(found.apply)
 
 
 data_option = click.option(
@@ -391,6 +485,7 @@ def expire_command(lake: str, older_than: str, statistics: bool, keep_hours: int
     epilog=examples(
         'sql --lake lake "SELECT topic, count(*) FROM messages GROUP BY topic"',
         'sql --lake lake "SELECT * FROM popularity" --limit 10 --json',
+        'sql --lake lake --spark "SELECT json:unit::string FROM messages"',
     ),
 )
 @click.argument("query")
@@ -398,21 +493,86 @@ def expire_command(lake: str, older_than: str, statistics: bool, keep_hours: int
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of rows to print."
 )
+@click.option("--spark", "only_spark", is_flag=True, help="Ask Spark, even if DuckDB could answer.")
 @master_option
 @memory_option
 @conf_option
 @json_option
 def sql_command(
-    query: str, lake: str, limit: int, master: str, memory: str, conf: tuple[str, ...], as_json: bool
+    query: str,
+    lake: str,
+    limit: int,
+    only_spark: bool,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Query the tables of a lake."""
-    from metromq.pipeline import ask, lake_or_usage_error
+    """Query the tables of a lake.
+
+    DuckDB answers plain questions within a second or two. Questions that only Spark understands, or that DuckDB would
+    understand otherwise, start Spark, which takes several seconds. A line on standard error says who answered.
+    """
+    from metromq.pipeline import NotPlain, ask, ask_quickly, lake_or_usage_error
 
     store = lake_or_usage_error(lake)
-    with spark_session(master, memory, conf) as spark:
-        frame = ask(spark, store, query)
-        rows = [row.asDict() for row in frame.limit(limit).collect()]
-        output(as_json, frame.columns, rows)
+    began = time.monotonic()
+    engine, why = "DuckDB", "--spark"
+    try:
+        if only_spark:
+            raise NotPlain(why)
+        answer = ask_quickly(store, query, limit, memory)
+    except NotPlain as reason:
+        engine, why = "Spark", str(reason) if only_spark else f"the question has {reason}"
+        with spark_session(master, memory, conf) as spark:
+            answer = ask(spark, store, query, limit)
+    output(as_json, answer.columns, answer.rows)
+    because = f" ({why})" if engine == "Spark" else ""
+    click.echo(f"{engine} answered in {time.monotonic() - began:.1f} s{because}", err=True)
+
+
+def metrics_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--metrics {text}: must be HOST:PORT, for example 127.0.0.1:9884")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def metrics_served(progress: "Progress", where: tuple[str, int] | None, say: Callable[[str], None]) -> Iterator[None]:
+    from metromq.pipeline import serve_metrics
+
+    if where is None:
+        yield
+        return
+    try:
+        close, port = serve_metrics(progress, *where)
+    except OSError as error:
+        raise UsageError(f"--metrics {where[0]}:{where[1]}: {error.strerror}; take another address") from error
+    say(f"metrics are at http://{where[0]}:{port}/metrics")
+    try:
+        yield
+    finally:
+        close()
+
+
+@contextmanager
+def progress_shown(console: Console, progress: "Progress") -> Iterator[None]:
+    """One line at the bottom of a terminal, every second."""
+    end = threading.Event()
+    with console.status(progress.line()) as status:
+
+        def follow() -> None:
+            while not end.wait(1.0):
+                status.update(escape(progress.line()))
+
+        worker = threading.Thread(target=follow, name="metromq-progress", daemon=True)
+        worker.start()
+        try:
+            yield
+        finally:
+            end.set()
+            worker.join()
 
 
 @contextmanager

@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from metromq.pipeline.journals import named_journals, noted_journals
     from metromq.pipeline.lake import Lake
     from metromq.pipeline.landing import Landing
-    from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error
+    from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error, tables
+    from metromq.pipeline.models import read_models
+    from metromq.pipeline.own_tables import refresh_own
+    from metromq.pipeline.plain_sql import NotPlain
+    from metromq.pipeline.progress import Progress, serve_metrics
+    from metromq.pipeline.quick import ask_quickly
+    from metromq.pipeline.recommending import Recommendation, recommend
     from metromq.pipeline.recorder import Recorder, recorder_lock
     from metromq.pipeline.refreshing import refresh
-    from metromq.pipeline.whatif import ChoiceCost, SiteCost, what_if
+    from metromq.pipeline.shipper import shipping
+    from metromq.pipeline.whatif import ChoiceCost, SiteCost, recorded_days, what_if
 
 _HOMES = {
     "BrokerCheck": "maintain",
@@ -27,10 +34,14 @@ _HOMES = {
     "IngestOptions": "jobs",
     "Lake": "lake",
     "Landing": "landing",
+    "NotPlain": "plain_sql",
+    "Progress": "progress",
+    "Recommendation": "recommending",
     "Recorder": "recorder",
     "SiteCost": "whatif",
     "Taken": "ingest",
     "ask": "maintain",
+    "ask_quickly": "quick",
     "check": "maintain",
     "compact": "maintain",
     "expire": "maintain",
@@ -38,10 +49,17 @@ _HOMES = {
     "lake_or_usage_error": "maintain",
     "named_journals": "journals",
     "noted_journals": "journals",
+    "read_models": "models",
+    "recommend": "recommending",
+    "recorded_days": "whatif",
     "recorder_lock": "recorder",
     "refresh": "refreshing",
+    "refresh_own": "own_tables",
     "repair": "content",
     "run": "jobs",
+    "serve_metrics": "progress",
+    "shipping": "shipper",
+    "tables": "maintain",
     "what_if": "whatif",
 }
 
@@ -61,10 +79,14 @@ __all__ = [
     "IngestOptions",
     "Lake",
     "Landing",
+    "NotPlain",
+    "Progress",
+    "Recommendation",
     "Recorder",
     "SiteCost",
     "Taken",
     "ask",
+    "ask_quickly",
     "check",
     "compact",
     "expire",
@@ -72,10 +94,17 @@ __all__ = [
     "lake_or_usage_error",
     "named_journals",
     "noted_journals",
+    "read_models",
+    "recommend",
+    "recorded_days",
     "recorder_lock",
     "refresh",
+    "refresh_own",
     "repair",
     "run",
+    "serve_metrics",
+    "shipping",
     "spark",
+    "tables",
     "what_if",
 ]

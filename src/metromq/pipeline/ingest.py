@@ -1,7 +1,8 @@
 """Takes landed files into `messages` and `telemetry`: whatever comes twice, late, old or broken, each row once."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
@@ -51,6 +52,7 @@ class Taken:
     telemetry_files: int
     repeated_files: int
     rejected: tuple[Rejected, ...]
+    brokers: dict[str, int] = field(default_factory=dict)  # messages, by broker
 
 
 def fresh_slices(files: Iterable[LandedFile], covered: dict[JournalKey, Ranges]) -> list[Slice]:
@@ -108,7 +110,11 @@ class Ingest:
         aside = {item.path for item in rejected}
         kept = [file for file in present if file.path not in aside]
         self._landing.remove(kept)
-        return Taken(sum(item.rows for item in slices), windows, len(kept) - len(slices) - windows, tuple(rejected))
+        brokers: Counter[str] = Counter()
+        for item in slices:
+            brokers[item.file.broker] += item.rows
+        repeated = len(kept) - len(slices) - windows
+        return Taken(brokers.total(), windows, repeated, tuple(rejected), dict(brokers))
 
     def _inspect(self, files: Sequence[LandedFile], deep: bool = False) -> tuple[list[LandedFile], list[Rejected]]:
         """Files that are gone were taken in by a run that was killed before it could say so."""

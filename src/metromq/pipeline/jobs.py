@@ -21,6 +21,8 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.landing_source import NAME, landing_source
 from metromq.pipeline.maintain import compact, remove_orphans
+from metromq.pipeline.models import Model, Payloads
+from metromq.pipeline.own_tables import refresh_own
 from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.refreshing import refresh
 
@@ -38,6 +40,7 @@ class IngestOptions:
     refresh_seconds: float = 30.0  # 0: no statistics
     compact_seconds: float = 3600.0  # 0: small files stay; a stream makes a few every second
     landing: str | None = None
+    models: tuple[Model | Payloads, ...] = ()
 
 
 def run(
@@ -77,7 +80,12 @@ def run(
             keeper.finish()
         if options.once and options.refresh_seconds:
             say("refreshing the statistics")
-            patiently(lambda: refresh(spark, Lake(lake.root)), say)
+            patiently(lambda: _refresh(spark, Lake(lake.root), options, say), say)
+
+
+def _refresh(spark: SparkSession, lake: Lake, options: IngestOptions, say: Say) -> None:
+    refresh(spark, lake)
+    refresh_own(spark, lake, options.models, say)
 
 
 def _follow(
@@ -150,7 +158,7 @@ class _Keeper(Thread):
         while not self._end.wait(self._options.refresh_seconds or IDLE_SECONDS):
             try:
                 if self._options.refresh_seconds:
-                    patiently(lambda: refresh(self._spark, self._lake), self._say, self._end.wait)
+                    patiently(self._refresh, self._say, self._end.wait)
                 if 0 < self._options.compact_seconds <= time.monotonic() - compacted:
                     compact(self._lake)
                     compacted = time.monotonic()
@@ -160,6 +168,9 @@ class _Keeper(Thread):
                 if not self._end.is_set():
                     self.failed = error  # `finish` raises it where the user sees it
                 return
+
+    def _refresh(self) -> None:
+        _refresh(self._spark, self._lake, self._options, self._say)
 
     def finish(self) -> None:
         self._end.set()

@@ -1,5 +1,6 @@
 """Keeping a lake: prove that nothing is missing, merge small files, let old days go, ask a question."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -15,10 +16,12 @@ from deltalake import write_deltalake
 from metromq.errors import UsageError
 from metromq.pipeline.content import SCRATCH, Content, judge
 from metromq.pipeline.keys import JournalKey
+from metromq.pipeline.known_tables import declare_own
 from metromq.pipeline.lake import EXPIRED, Lake, TableFile, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
+from metromq.pipeline.quick import Answer
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.schemas import TABLES
+from metromq.pipeline.schemas import BUILT_IN, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -232,20 +235,61 @@ def views(spark: "SparkSession", lake: Lake) -> list[str]:
     return names
 
 
-def ask(spark: "SparkSession", lake: Lake, query: str) -> "DataFrame":
+def ask(spark: "SparkSession", lake: Lake, query: str, limit: int) -> Answer:
+    """By Spark; `quick.ask_quickly` gives the same rows to the questions that it understands."""
     from pyspark.errors import AnalysisException, ParseException
 
     names = views(spark, lake)
     try:
-        return spark.sql(query)
+        frame = _readable(spark.sql(query), query)
     except (AnalysisException, ParseException) as error:
         tables = ", ".join(names) or "none yet: run `metromq pipeline run` first"
         raise UsageError(f"{str(error).splitlines()[0]} (tables: {tables})") from error
+    columns = [column.to_pylist() for column in frame.limit(limit).toArrow().columns]
+    return Answer(
+        list(frame.columns), [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+    )
+
+
+def _readable(frame: "DataFrame", query: str) -> "DataFrame":
+    """VARIANTs as JSON text; `json` only for those who ask for it by name, for `payload_json` says the same."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import VariantType
+
+    variants = {item.name for item in frame.schema if isinstance(item.dataType, VariantType)}
+    if "json" in variants and not re.search(r"\bjson\b", query, re.IGNORECASE):
+        frame = frame.drop("json")
+    for name in variants & set(frame.columns):
+        frame = frame.withColumn(name, F.to_json(name))
+    return frame
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """What `metromq pipeline tables` says of a table."""
+
+    table: str
+    rows: int
+    files: int
+    own: bool
+    purpose: str
+
+
+def tables(lake: Lake) -> list[TableInfo]:
+    """Every table that is there, the built-in ones first."""
+    found: list[TableInfo] = []
+    for name, spec in TABLES.items():
+        if lake.exists(name):
+            files = lake.files(name)
+            rows = sum(file.rows for file in files)
+            found.append(TableInfo(name, rows, len(files), name not in BUILT_IN, spec.purpose))
+    return found
 
 
 def lake_or_usage_error(root: str | Path) -> Lake:
     """A lake that must be there already."""
     lake = Lake(root)
-    if not lake.store.check().folders():
+    if not lake.store.check().exists():
         raise UsageError(f"there is no lake at {root}; `metromq pipeline run --lake {root}` creates one")
+    declare_own(lake)
     return lake

@@ -4,7 +4,7 @@ Each table remembers, in its own Delta log, which version of its sources it was 
 is simply made again, and a late file of last week recomputes the minutes it touches and nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -19,10 +19,11 @@ from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
 from metromq.pipeline.transforms import interest, planner
 from metromq.pipeline.transforms.latency import latency
-from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, sites, traffic
+from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, by_hour, sites, traffic
 
 PLANNER_HOURS: Final = 24
 _MAX_RANGES: Final = 50  # more separate stretches of time are treated as one
+_HOURS: Final = "traffic_hours"
 _TRAFFIC_KEY: Final = ("day", "window_start", "topic", "broker")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,10 +44,10 @@ def refresh(spark: SparkSession, lake: Lake, planner_hours: int = PLANNER_HOURS)
     return changed
 
 
-def change(lake: Lake, source: str, target: str) -> Change:
-    """What a source got since the target was made from it."""
+def change(lake: Lake, source: str, target: str, application: str = "") -> Change:
+    """What a source got since the target was made from it, by the source's name or by the `application` it says."""
     version = int(lake.open(source).version())
-    seen = lake.done(target, source)
+    seen = lake.done(target, application or source)
     return Change(lake.files(source) if seen < 0 else lake.added(source, seen), version)
 
 
@@ -140,6 +141,37 @@ def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
     return True
 
 
+def refresh_windows(
+    spark: SparkSession,
+    lake: Lake,
+    name: str,
+    sources: Mapping[str, str],
+    window: int,
+    way: str,
+    make: Callable[[dict[str, DataFrame]], DataFrame],
+) -> bool:
+    """A table whose windows, of so many minutes, are made of the same windows of its sources: those that changed.
+
+    `sources` maps tables to their columns of time. `way` names how the rows are made: a new way makes all of them anew.
+    """
+    changes = {source: change(lake, source, name, f"{source}@{way}") for source in sources}
+    raw = not sources.keys().isdisjoint(("messages", "telemetry"))  # what of them has expired cannot be made again
+    kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60 if raw else 0
+    minutes = Ranges()
+    for source, column in sources.items():
+        for first, last in _minutes(changes[source].files, column):
+            if last >= kept:
+                minutes.add(max(first - first % window, kept), last - last % window + window - 1)
+    minutes = _few(minutes)
+    if minutes.first is None:
+        return False
+    rows = {source: _rows(spark, lake, source, column, minutes) for source, column in sources.items()}
+    fresh = make(rows).where(_within("window_start", minutes))
+    done = {f"{source}@{way}": item.version for source, item in changes.items()}
+    _replace(spark, lake, name, fresh, minutes, done)
+    return True
+
+
 def _telemetry_about(spark: SparkSession, lake: Lake, minutes: Ranges) -> DataFrame:
     """Of the days of these minutes and those beside them: a wrong clock may have written another date."""
     numbers = {day for first, last in minutes for day in range(first // 1440 - 1, last // 1440 + 2)}
@@ -148,20 +180,26 @@ def _telemetry_about(spark: SparkSession, lake: Lake, minutes: Ranges) -> DataFr
 
 
 def _daily(name: str, make: Callable[[DataFrame], DataFrame]) -> Callable[[SparkSession, Lake], bool]:
-    """A table that is made from the `traffic` of whole days."""
+    """A table that is made from the traffic of whole days, by the hour: a day has too many minutes to read again."""
 
     def step(spark: SparkSession, lake: Lake) -> bool:
-        source = change(lake, "traffic", name)
+        source = change(lake, _HOURS, name)
         days = {file.partition["day"] for file in source.files}
         if not days:
             return False
-        rows = lake.read(spark, "traffic", [file for file in lake.files("traffic") if file.partition["day"] in days])
+        rows = lake.read(spark, _HOURS, [file for file in lake.files(_HOURS) if file.partition["day"] in days])
         old = [file for file in lake.files(name) if file.partition["day"] in days]
         added = lake.write_files(make(rows).coalesce(1), name)
-        lake.commit(name, added, old, {"traffic": source.version})
+        lake.commit(name, added, old, {_HOURS: source.version})
         return True
 
     return step
+
+
+def refresh_hours(spark: SparkSession, lake: Lake) -> bool:
+    return refresh_windows(
+        spark, lake, _HOURS, {"traffic": "window_start"}, 60, "1", lambda rows: by_hour(rows["traffic"])
+    )
 
 
 def _similarity(rows: DataFrame) -> DataFrame:
@@ -171,6 +209,7 @@ def _similarity(rows: DataFrame) -> DataFrame:
 
 _STEPS: Final[list[tuple[str, Callable[[SparkSession, Lake], bool]]]] = [
     ("traffic", refresh_traffic),
+    (_HOURS, refresh_hours),
     ("latency", refresh_latency),
     ("locality", _daily("locality", interest.locality)),
     ("popularity", _daily("popularity", interest.popularity)),
@@ -186,11 +225,11 @@ def refresh_planner(spark: SparkSession, lake: Lake, hours: int) -> bool:
     if not source.files:
         return False
     newest = max(_minute(file.high["window_start"]) for file in files)
-    minutes = Ranges([(newest - hours * 60 + 1, newest)])
-    rows = _rows(spark, lake, "traffic", "window_start", minutes).cache()
-    counted = _rows(spark, lake, "telemetry", "window_start", minutes)
+    first = newest - hours * 60 + 1
+    counted = _rows(spark, lake, "telemetry", "window_start", Ranges([(first, newest)]))
+    rows = _last_hours(spark, lake, first, newest).cache()
     try:
-        seconds = observed_seconds(rows)
+        seconds = (newest - _oldest(spark, lake, rows, first) + 1) * float(WINDOW_SECONDS)
         frames = {
             "planner_dsd": planner.dsd(counted, seconds),
             "planner_dst": planner.dst(counted, seconds),
@@ -204,11 +243,26 @@ def refresh_planner(spark: SparkSession, lake: Lake, hours: int) -> bool:
     return True
 
 
-def observed_seconds(rows: DataFrame) -> float:
-    """From the start of the first minute to the end of the last."""
-    span = rows.agg(F.unix_seconds(F.min("window_start")), F.unix_seconds(F.max("window_start"))).first()
-    assert span is not None
-    return float(span[1] - span[0] + WINDOW_SECONDS)
+def _last_hours(spark: SparkSession, lake: Lake, first: int, newest: int) -> DataFrame:
+    """Traffic by the hour; of the hour that is there in part only, by the minute."""
+    whole = -(-first // 60) * 60
+    hours = _rows(spark, lake, _HOURS, "window_start", Ranges([(whole, newest)]))
+    if whole == first:
+        return hours
+    minutes = _rows(spark, lake, "traffic", "window_start", Ranges([(first, whole - 1)]))
+    return minutes.select(*hours.columns).unionByName(hours)
+
+
+def _oldest(spark: SparkSession, lake: Lake, rows: DataFrame, first: int) -> int:
+    """The first minute of these rows; hours do not tell, but say where to look."""
+    hour = max(first, _first_minute(rows))
+    return _first_minute(_rows(spark, lake, "traffic", "window_start", Ranges([(hour, hour + 59)])))
+
+
+def _first_minute(rows: DataFrame) -> int:
+    found = rows.agg(F.unix_seconds(F.min("window_start"))).first()
+    assert found is not None
+    return int(found[0]) // WINDOW_SECONDS
 
 
 def _rows(spark: SparkSession, lake: Lake, name: str, column: str, minutes: Ranges) -> DataFrame:

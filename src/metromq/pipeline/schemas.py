@@ -38,9 +38,11 @@ LANDED_TELEMETRY: Final = pa.schema(
         ("window_start", TIME),
         ("window_seconds", pa.float64()),
         ("sequence", pa.int64()),
-        ("subject", pa.string()),  # topic, site, link, clock, service-topic or service-device
+        ("subject", pa.string()),  # topic, topic-from, site, link, clock, service-topic or service-device
         ("name", pa.string()),  # the topic, the site, the peer or the service
-        ("detail", pa.string()),  # of a service: its topic or device; of a clock: how many microseconds it is ahead
+        # Of topic-from: the broker that published; of a clock: how many microseconds it is ahead; of a service: its
+        # topic or device.
+        ("detail", pa.string()),
         ("publications", pa.int64()),
         ("published_bytes", pa.int64()),
         ("publishers", pa.int64()),
@@ -134,6 +136,23 @@ TABLES: Final[dict[str, TableSpec]] = {
                 ("delivered_bytes", pa.int64()),
                 ("opened", pa.int64()),
                 ("closed", pa.int64()),
+            ],
+            by="day",
+            stats="window_start",
+        ),
+        _table(
+            "traffic_hours",
+            "topic x site x hour: the same added up, so that a day is small",
+            [
+                *_WINDOW,
+                ("broker", pa.string()),
+                ("publications", pa.int64()),
+                ("published_bytes", pa.int64()),
+                ("publishers", pa.int64()),
+                ("subscribers", pa.int64()),
+                ("deliveries_local", pa.int64()),
+                ("deliveries_remote", pa.int64()),
+                ("delivered_bytes", pa.int64()),
             ],
             by="day",
             stats="window_start",
@@ -246,3 +265,11 @@ TABLES: Final[dict[str, TableSpec]] = {
         ),
     )
 }
+
+BUILT_IN: Final = frozenset(TABLES)
+
+
+def declare(spec: TableSpec) -> None:
+    """A table of the user's own, beside the built-in ones; a process works on one lake."""
+    assert spec.name not in BUILT_IN
+    TABLES[spec.name] = spec

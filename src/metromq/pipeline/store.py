@@ -85,6 +85,11 @@ class Store:
         return f"{self.root}/{path}"
 
     @property
+    def tree(self) -> fs.FileSystem:
+        """As Arrow's datasets want it, with paths from the root on."""
+        return fs.SubTreeFileSystem(self._base, self._system)
+
+    @property
     def delta_options(self) -> dict[str, str]:
         """As deltalake wants it."""
         endpoint = self._settings.get("AWS_ENDPOINT_URL", "")
@@ -167,6 +172,10 @@ class Store:
 
     def sync(self, folder: str, paths: Sequence[str]) -> None:
         """Make files and their names durable that another program put into a folder: here they are already."""
+
+    def exists(self) -> bool:
+        """Whether anything was ever put there."""
+        return bool(self._system.get_file_info(self._base).type != fs.FileType.NotFound)
 
     def check(self) -> Self:
         """Itself, if it can be reached; else the error says what is missing."""

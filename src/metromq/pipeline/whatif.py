@@ -79,14 +79,19 @@ def what_if(
     unknown = [choice for choice in choices if choice not in CHOICES]
     if unknown:
         raise UsageError(f"unknown choice {', '.join(unknown)}; the choices are {', '.join(CHOICES)}")
-    files = lake.files("traffic") if lake.exists("traffic") else []
-    chosen = day or max((file.partition["day"] for file in files), default=None)
-    files = [file for file in files if file.partition["day"] == chosen]
-    if not files:
-        raise UsageError(f"{lake.root} has no traffic for {chosen or 'any day'}; run `metromq pipeline run` first")
+    chosen = recorded_days(lake, day)[-1]
+    files = [file for file in lake.files("traffic") if file.partition["day"] == chosen]
     traffic = placed(lake.read(spark, "traffic", files), city)
     tasks = max(2, -(-sum(file.rows for file in files) // _ROWS_PER_TASK))
     return count(traffic, choices, places(traffic, city), tasks)
+
+
+def recorded_days(lake: Lake, last: date | None = None) -> list[date]:
+    """The days that `traffic` has, up to `last`, which it must have; oldest first."""
+    days = sorted({file.partition["day"] for file in lake.files("traffic")} if lake.exists("traffic") else set())
+    if not days or (last is not None and last not in days):
+        raise UsageError(f"{lake.root} has no traffic for {last or 'any day'}; run `metromq pipeline run` first")
+    return [day for day in days if last is None or day <= last]
 
 
 def placed(traffic: "DataFrame", city: City | None) -> "DataFrame":

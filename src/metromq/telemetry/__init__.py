@@ -1,6 +1,14 @@
 """What brokers count and how it reaches the recorder: windows of counts, and the spool in a broker's data directory."""
 
-from metromq.telemetry.spool import held_position, read_window, set_aside, spool_window, spooled, write_position
+from metromq.telemetry.spool import (
+    drop_oldest,
+    held_position,
+    read_window,
+    set_aside,
+    spool_window,
+    spooled,
+    write_position,
+)
 from metromq.telemetry.windows import (
     CLOCK,
     LINK,
@@ -8,6 +16,7 @@ from metromq.telemetry.windows import (
     SERVICE_TOPIC,
     SITE,
     TOPIC,
+    TOPIC_FROM,
     TelemetryRow,
     TelemetryWindow,
     decode_window,
@@ -20,9 +29,11 @@ __all__ = [
     "SERVICE_TOPIC",
     "SITE",
     "TOPIC",
+    "TOPIC_FROM",
     "TelemetryRow",
     "TelemetryWindow",
     "decode_window",
+    "drop_oldest",
     "held_position",
     "read_window",
     "set_aside",

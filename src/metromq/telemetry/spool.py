@@ -26,6 +26,12 @@ def spooled(data: Path) -> list[Path]:
     return sorted((data / FOLDER).glob("*.json"))
 
 
+def drop_oldest(data: Path, most: int) -> None:
+    """Of windows that nobody fetches, the newest stay."""
+    for path in spooled(data)[:-most]:
+        path.unlink(missing_ok=True)
+
+
 def read_window(path: Path) -> TelemetryWindow:
     """Raises TelemetryDamaged, which says why."""
     try:

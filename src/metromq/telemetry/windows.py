@@ -8,6 +8,7 @@ from metromq.errors import ConfigError
 from metromq.reading import read_data
 
 TOPIC: Final = "topic"
+TOPIC_FROM: Final = "topic-from"  # deliveries of a topic (name) that clients of one broker (detail) published
 SITE: Final = "site"
 LINK: Final = "link"
 CLOCK: Final = "clock"  # how far the clock of a peer (name) is ahead of this broker's, in microseconds (detail)

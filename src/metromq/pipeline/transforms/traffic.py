@@ -41,7 +41,7 @@ def traffic(messages: DataFrame, telemetry: DataFrame, sites: DataFrame) -> Data
         *(_sum(name, f"more_{name}").alias(name) for name in ("publications", "published_bytes")),
         F.greatest(_zero("publishers"), _zero("more_publishers")).alias("publishers"),
     )
-    both = made.drop("site").join(_delivered(windows, made, where), _MINUTE, "full")
+    both = made.drop("site").join(_delivered(telemetry, windows, made, where), _MINUTE, "full")
     return _placed(both, where).select(
         F.to_date("window_start").alias("day"),
         "window_start",
@@ -133,12 +133,49 @@ def _beyond(windows: DataFrame, published: DataFrame) -> DataFrame:
     )
 
 
-def _delivered(windows: DataFrame, made: DataFrame, where: DataFrame) -> DataFrame:
+def _delivered(telemetry: DataFrame, windows: DataFrame, made: DataFrame, where: DataFrame) -> DataFrame:
     """Deliveries to clients, divided between those of messages from this site and from others.
 
-    Brokers do not count where what they delivered came from. While the subscribers stay the same, each publication
-    of a topic is delivered as often as any other, so that deliveries divide as publications in the window do.
+    Brokers count them by the broker of the publisher. Older ones did not; while the subscribers stay the same, each
+    publication of a topic is delivered as often as any other, so that theirs divide as publications in the window do.
     """
+    estimate = F.round(F.coalesce(F.col("deliveries") * F.try_divide("here", "everywhere"), F.lit(0.0))).cast("bigint")
+    local = F.when(F.col("known") == F.col("deliveries"), F.col("near")).otherwise(estimate)
+    divided = (
+        windows.join(_shares(windows, made, where), _WINDOW, "left")
+        .join(_near(telemetry, where), _WINDOW, "left")
+        .withColumn("local", local)
+    )
+    return divided.groupBy(_minute_of("start").alias("window_start"), "broker", "topic").agg(
+        F.max("subscribers").alias("subscribers"),
+        F.sum("local").alias("deliveries_local"),
+        F.sum(F.col("deliveries") - F.col("local")).alias("deliveries_remote"),
+        *(F.sum(name).alias(name) for name in _OTHERS),
+    )
+
+
+def _near(telemetry: DataFrame, where: DataFrame) -> DataFrame:
+    """Per window, the deliveries whose publisher is known, and those of them that were published at this site."""
+    rows = telemetry.where((F.col("subject") == "topic-from") & is_topic("name")).select(
+        "broker",
+        F.col("name").alias("topic"),
+        F.unix_micros("window_start").alias("start"),
+        _length().alias("length"),
+        F.col("detail").alias("origin"),
+        F.col("deliveries_local").alias("count"),
+    )
+    origins = where.select(F.col("broker").alias("origin"), F.col("site").alias("origin_site"))
+    here = F.coalesce("origin_site", "origin") == F.col("site")
+    return (
+        _placed(rows, where)
+        .join(origins, "origin", "left")
+        .groupBy(*_WINDOW)
+        .agg(F.sum("count").alias("known"), F.sum(F.when(here, F.col("count")).otherwise(0)).alias("near"))
+    )
+
+
+def _shares(windows: DataFrame, made: DataFrame, where: DataFrame) -> DataFrame:
+    """Per window, the publications of its topic in the minutes that it touches: at this site, and everywhere."""
     spans = (
         windows.where(F.col("deliveries") > 0)
         .select(
@@ -156,21 +193,13 @@ def _delivered(windows: DataFrame, made: DataFrame, where: DataFrame) -> DataFra
         .drop("site")
     )
     sums = made.groupBy("topic", "window_start", "site").agg(F.sum("publications").alias("published"))
-    shares = (
+    return (
         spans.join(sums, ["topic", "window_start"])
         .groupBy(*_WINDOW)
         .agg(
             F.sum("published").alias("everywhere"),
             F.sum(F.when(F.col("site") == F.col("here"), F.col("published")).otherwise(0)).alias("here"),
         )
-    )
-    local = F.round(F.coalesce(F.col("deliveries") * F.try_divide("here", "everywhere"), F.lit(0.0))).cast("bigint")
-    divided = windows.join(shares, _WINDOW, "left").withColumn("local", local)
-    return divided.groupBy(_minute_of("start").alias("window_start"), "broker", "topic").agg(
-        F.max("subscribers").alias("subscribers"),
-        F.sum("local").alias("deliveries_local"),
-        F.sum(F.col("deliveries") - F.col("local")).alias("deliveries_remote"),
-        *(F.sum(name).alias(name) for name in _OTHERS),
     )
 
 
@@ -181,3 +210,13 @@ def per_site(traffic: DataFrame, keys: list[str], added: list[str], held: list[s
         *(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in held)
     )
     return by_broker.groupBy(*keys, "site", "topic").agg(*(F.sum(name).alias(name) for name in (*added, *held)))
+
+
+def by_hour(traffic: DataFrame) -> DataFrame:
+    """The same sums and largest numbers, by the hour; what is made of days cannot tell them from minutes."""
+    hour = F.date_trunc("hour", "window_start").alias("window_start")
+    added = ("publications", "published_bytes", "deliveries_local", "deliveries_remote", "delivered_bytes")
+    return traffic.groupBy("day", hour, "topic", "site", "broker").agg(
+        *(F.sum(name).alias(name) for name in added),
+        *(F.max(name).alias(name) for name in ("publishers", "subscribers")),
+    )

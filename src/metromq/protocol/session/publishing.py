@@ -122,7 +122,7 @@ class Publishing:
                 delivery.deliver_now(target.session, message, head)
         count = len(route.targets)
         if counts.recording:
-            counts.of(message.topic).delivered(count, 0, 1, len(message.payload))
+            counts.of(message.topic).delivered(count, 0, 1, len(message.payload), "")
         return count
 
     def publish_system(self, message: Message) -> None:
@@ -171,7 +171,7 @@ class Publishing:
             if message.retain:
                 self._city.federation.keeps_up(message, copies)
         if self._topic_counts.recording:
-            self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload))
+            self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload), message.origin)
         return count + peers
 
     def _picked(self, groups: list[ShareGroup], message: Message) -> list[RouteTarget]:
@@ -235,7 +235,7 @@ class Publishing:
             topic_count = self._topic_counts.of(route.topic)
             if not origin:
                 topic_count.published(publisher, count, payload_bytes)
-            topic_count.delivered(sent // count, peers, count, payload_bytes)
+            topic_count.delivered(sent // count, peers, count, payload_bytes, origin)
 
     def _spread_to_peers(self, copies: list[LinkCopy], run: bytes, count: int, newer: bool, origin: str) -> int:
         peers = 0
@@ -269,7 +269,8 @@ class Publishing:
         copies: list[LinkCopy] = self._city.federation.copies(message) if self._city.joined else []
         self.deliver12(message, queued, copies, publisher, packet_id, uses)
         if self._topic_counts.recording:
-            self._topic_counts.of(message.topic).delivered(len(receivers), len(copies), 1, len(message.payload))
+            count = self._topic_counts.of(message.topic)
+            count.delivered(len(receivers), len(copies), 1, len(message.payload), message.origin)
         return len(receivers) + len(copies)
 
     def _send_or_queue(self, target: RouteTarget, message: Message, queued: list[RouteTarget]) -> None:

@@ -112,6 +112,10 @@ class Retained:
             copy.time_us = self._clock.wall_us
             copy.publisher = message.publisher
             copy.kind = KIND_REPLAY
+            # The record tells where the value comes from. The copy does not: a session that roams must be able to get
+            # the value again, each time that it subscribes.
+            copy.origin, copy.origin_offset = message.origin, message.origin_offset
             body = records.encode_message(copy, [Target(backlog.number, flags, identifiers)])
+            copy.origin, copy.origin_offset = "", -1
             copy.offset = self._commits.store(body, SentWhenStored(self._delivery, session))
         return copy

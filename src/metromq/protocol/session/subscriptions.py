@@ -45,7 +45,7 @@ class Subscriptions:
         )
         new = self._routes.add(grant)
         self._counters.subscribes += 1
-        if self._topic_counts.recording:
+        if new and self._topic_counts.recording:  # one that is granted again is no further subscriber
             count = self._topic_counts.of(filter)
             count.opened += 1
             count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)

@@ -21,17 +21,21 @@ class TopicCount:
         self.opened = 0
         self.closed = 0
         self.publishers: set[str] = set()
+        self.origins: dict[str, int] = {}  # deliveries to clients, by the broker of the publisher; empty: this one
 
     def published(self, publisher: str, messages: int, payload_bytes: int) -> None:
         self.publications += messages
         self.published_bytes += payload_bytes
         self.publishers.add(publisher)
 
-    def delivered(self, receivers: int, peers: int, messages: int, payload_bytes: int) -> None:
-        """`messages` with `payload_bytes` together went to so many clients here and to so many peers."""
+    def delivered(self, receivers: int, peers: int, messages: int, payload_bytes: int, origin: str) -> None:
+        """`messages` with `payload_bytes` together went to so many clients here and to so many peers; a client of
+        `origin` published them."""
         self.deliveries_local += receivers * messages
         self.deliveries_remote += peers * messages
         self.delivered_bytes += receivers * payload_bytes
+        if receivers:
+            self.origins[origin] = self.origins.get(origin, 0) + receivers * messages
         if receivers > self.most_subscribers:
             self.most_subscribers = receivers
 
