@@ -48,10 +48,12 @@ class Receiving:
         slip = read_slip(run.note)
         self._count(peer, len(run.packets) // run.size, len(payload))
         hub = self._hub
-        route = hub.routes.find(run.topic())
+        name = run.topic()
+        route = hub.routes.find(name)
+        topic = name.decode()
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            slip_route = self._node.route(route.topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
+            slip_route = self._node.route(topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
             onward = self._copies.of_run(slip_route)
         if route.plain and onward is not None and self._node.name not in slip.served:
             hub.publishing.spread(
@@ -59,7 +61,7 @@ class Receiving:
             )
             return
         for text in run.payloads():
-            message = Message(route.topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
+            message = Message(topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
             self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit))
         self._copies.take(None)
 
@@ -79,12 +81,15 @@ class Receiving:
             self._roaming.arrived(peer, message)
             return
         if entry.flags & SYNC:
-            self._retained.sync(message)
+            if self._retained.sync(message, peer):
+                self._inbox.given(message.origin, message.origin_offset)
             return
-        if message.retain and self._retained.has(message):
+        if message.retain and not message.qos and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
+        if message.retain and not message.qos:
+            self._retained.came_at_qos0(message, peer)
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
-        self._copies.take(entry, uses)
+        self._copies.take(entry, uses, peer)
         self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))
         if is_late:
             self._retained.repeat(message.topic)

@@ -9,13 +9,14 @@ from metromq.federation import grid_city
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
-from metromq.lab.storm.seen import Delivered, Seen, Wish
+from metromq.lab.storm.seen import FOREVER, Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
 PROBE: Final = "probe-"
-LAST_S: Final = 40.0  # longer than any will waits
+LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
+LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 
 
 class SimulatedStorm(Stage):
@@ -24,6 +25,7 @@ class SimulatedStorm(Stage):
     def __init__(self, history: History) -> None:
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
         super().__init__(history, self.city.city.names)
+        self.seen.lag_s = LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
@@ -56,7 +58,7 @@ class SimulatedStorm(Stage):
             if last.keeps and not client.is_open:
                 self._connect(GOODBYE, name, last.broker, "keeps")
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
-        self.city.run(LAST_S)
+        self.city.run(self._longest_will() + LAST_S)
         self.city.settle(QUIET_S)
         for name in self.names:
             self._probe(name)
@@ -64,6 +66,13 @@ class SimulatedStorm(Stage):
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
+
+    def _longest_will(self) -> float:
+        """How long some will, that should or should not fire, may still wait."""
+        waits = [
+            one.ended + one.will[2] - self.now for one in self.seen.connections if one.will and one.ended < FOREVER
+        ]
+        return max([0.0, *waits])
 
     def _probe(self, broker: str) -> None:
         """The retained values that a newcomer gets at this broker."""

@@ -36,7 +36,7 @@ class Stage(ABC):
 
     def __init__(self, history: History, names: tuple[str, ...]) -> None:
         self.history = history
-        self.seen = Seen()
+        self.seen = Seen(routing=history.routing)
         self.names = names
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
@@ -70,6 +70,7 @@ class Stage(ABC):
             self.seen.faults.append((self.now, str(step)))
         if step.verb in MENDS:
             self._mended_at = self.now
+            self.seen.mends.append((self.now, str(step)))
         self._verbs[step.verb](*step.words)
 
     def _name(self, word: str) -> str:
@@ -100,6 +101,8 @@ class Stage(ABC):
     ) -> None:
         broker, will = self._name(place), self.wish(Wish(topic, payload, float(delay_s))) if topic else None
         self._leave(name, how)
+        if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
+            self._waiting = {key: one for key, one in self._waiting.items() if key[0] != name}
         before = self._connections.get(name)
         connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
         connection.apart = before is not None and self._is_apart(before, broker)
