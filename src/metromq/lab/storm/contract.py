@@ -17,6 +17,8 @@ WATCHER: Final = "watch"
 
 
 class Contract:
+    """It has many methods because each promise is a rule of its own, with its exceptions beside it."""
+
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._by_client: dict[str, list[SeenConnection]] = defaultdict(list)
@@ -39,7 +41,7 @@ class Contract:
         since = FOREVER
         for connection in self._by_client[client]:
             if connection.opened > at:
-                break
+                continue  # later, or never
             if not connection.keeps:
                 since = FOREVER
             elif since == FOREVER:

@@ -9,7 +9,7 @@ from metromq.federation import grid_city
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
-from metromq.lab.storm.seen import FOREVER, Delivered, Seen, Wish
+from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
@@ -21,6 +21,8 @@ LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for dis
 
 class SimulatedStorm(Stage):
     """`play` it once. It has many methods because it does what a stage must be able to do."""
+
+    lag_s = LAG_S
 
     def __init__(self, history: History) -> None:
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
@@ -58,7 +60,7 @@ class SimulatedStorm(Stage):
             if last.keeps and not client.is_open:
                 self._connect(GOODBYE, name, last.broker, "keeps")
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
-        self.city.run(self._longest_will() + LAST_S)
+        self.city.run(self.longest_will() + LAST_S)
         self.city.settle(QUIET_S)
         for name in self.names:
             self._probe(name)
@@ -66,13 +68,6 @@ class SimulatedStorm(Stage):
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
-
-    def _longest_will(self) -> float:
-        """How long some will, that should or should not fire, may still wait."""
-        waits = [
-            one.ended + one.will[2] - self.now for one in self.seen.connections if one.will and one.ended < FOREVER
-        ]
-        return max([0.0, *waits])
 
     def _probe(self, broker: str) -> None:
         """The retained values that a newcomer gets at this broker."""
