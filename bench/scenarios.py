@@ -1,21 +1,29 @@
 """What is measured: each scenario sets up clients at a running broker, loads it, and returns one value."""
 
+import random
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 from pathlib import Path
 
 from bench import generator
-from bench.machine import fdatasync_rate, resident_bytes
+from bench.machine import cpu_seconds, fdatasync_rate, resident_bytes
 from bench.peers import Running
 from metromq.protocol.wire.packets import MQTT5, MQTT311
 
 UNDER_WAY_BYTES = 32 << 20  # of all subscribers together,
 PER_SUBSCRIBER_BYTES = 512 << 10  # and of one at most: no broker's default makes it drop that little
 WINDOW = 20
+PAIRS = 10
+CHURN_S = 0.01
 IDLE_CLIENTS = 5000
+FILTER_CLIENTS = 10_000
+FILTERS_EACH = 100
+MATCHED = 200_000
 MANY_CLIENTS = 1000
 
 
@@ -53,7 +61,7 @@ class Scenario:
     slice_s: float = 0.25
     summary: "Callable[[list[int]], dict[str, float]]" = lambda found: quantiles(found)  # of each slice; medians count
     durability: str = "memory"
-    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "amqtt")
+    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "nats", "amqtt")
 
 
 def _close(clients: list[socket.socket]) -> None:
@@ -88,19 +96,61 @@ def pipelined(pairs: int, fan: int, version: int = MQTT311) -> Callable[[Running
     return run
 
 
-def windowed(publishers: int, subscribers: int) -> Callable[[Running, float], Measured]:
-    """QoS 1 on both sides; every publisher has up to 20 messages unacknowledged."""
+def many_topics(count: int, by_name: bool = False, churning: bool = False) -> Callable[[Running, float], Measured]:
+    """QoS 0 as fast as it goes from ten publishers to ten subscribers, each topic in turn, in an order without order.
+
+    A subscriber has its tenth of the topics by one wildcard filter, or each by its name.
+    """
 
     def run(broker: Running, seconds: float) -> Measured:
-        senders: list[tuple[socket.socket, str]] = []
+        streams: list[generator.Stream] = []
+        receivers: list[tuple[socket.socket, generator.Stream]] = []
+        clients: list[socket.socket] = []
+        for pair in range(PAIRS):
+            topics = topics_of(pair, count)
+            size = len(generator.packet(topics[0]))
+            window = PER_SUBSCRIBER_BYTES // size
+            batch = b"".join([generator.packet(topics[n % len(topics)]) for n in range(max(window // 4, len(topics)))])
+            publisher = generator.connect(broker.port, f"pub{pair}")
+            filters = topics if by_name else [f"bench/{pair:02}/#"]
+            subscriber = generator.connect(broker.port, f"sub{pair}", filters=filters)
+            streams.append(generator.Stream(publisher, 1, batch, (size, size), window))
+            receivers.append((subscriber, streams[-1]))
+            clients += [publisher, subscriber]
+        churn = None
+        if churning:
+            clients.append(generator.connect(broker.port, "churn"))
+            churn = generator.Churn(clients[-1], "+/+/nowhere", CHURN_S)
+        load = generator.Load(streams, receivers, churn).run(seconds / 4, seconds)
+        _close(clients)
+        return Measured({"rate": load.rate}, load.lost)
+
+    return run
+
+
+def topics_of(pair: int, count: int) -> list[str]:
+    """The topics of one of ten pairs, all of one length, shuffled."""
+    topics = [f"bench/{pair:02}/{number:06}" for number in range(count // PAIRS)]
+    random.Random(pair).shuffle(topics)
+    return topics
+
+
+def windowed(publishers: int, subscribers: int, topics: int = 0) -> Callable[[Running, float], Measured]:
+    """QoS 1 on both sides; every publisher has up to 20 messages unacknowledged. `topics`: in all; 0: one a pair."""
+
+    def run(broker: Running, seconds: float) -> Measured:
+        senders: list[tuple[socket.socket, list[str]]] = []
         receivers: list[tuple[socket.socket, str]] = []
         for number in range(subscribers):
             topic = f"bench/{number:02}"
-            receivers.append((generator.connect(broker.port, f"sub{number}", filter=topic, qos=1), topic))
+            example, filter = (topics_of(number, topics)[0], f"{topic}/#") if topics else (topic, topic)
+            receivers.append((generator.connect(broker.port, f"sub{number}", filter=filter, qos=1), example))
         for number in range(publishers):
-            senders.append((generator.connect(broker.port, f"pub{number}"), f"bench/{number % subscribers:02}"))
+            place = number % subscribers
+            names = topics_of(place, topics) if topics else [f"bench/{place:02}"]
+            senders.append((generator.connect(broker.port, f"pub{number}"), names))
         count = generator.Windowed(senders, receivers, WINDOW).run(seconds / 4, seconds)
-        _close([client for client, _ in senders + receivers])
+        _close([client for client, _ in [*senders, *receivers]])
         return Measured({"rate": count.rate}, count.lost)
 
     return run
@@ -161,6 +211,12 @@ def quantiles(results: list[int]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000 for name, share in at.items()}
 
 
+def histogram(results: Sequence[int]) -> dict[str, int]:
+    """How many of these nanoseconds there are up to each bound, in microseconds; four bounds for each doubling."""
+    counts = Counter(max(0, ceil(4 * log2(max(one, 1) / 1000))) for one in results)
+    return {f"{2 ** (step / 4):.1f}": counts[step] for step in sorted(counts)}
+
+
 def idle(broker: Running, seconds: float) -> Measured:
     """Resident memory for each of 5,000 clients that subscribe to a topic of their own and then keep quiet."""
     warm = [generator.connect(broker.port, f"warm{number}", filter=f"warm/{number}") for number in range(20)]
@@ -172,12 +228,39 @@ def idle(broker: Running, seconds: float) -> Measured:
     return Measured({"bytes": used / IDLE_CLIENTS})
 
 
+def filters(broker: Running, seconds: float) -> Measured:
+    """A million filters, nine of ten of them topic names: how fast they come in, what each costs in memory, and how
+    long the broker then takes for a message on a topic that it has not seen before."""
+    clients = [generator.connect(broker.port, f"device-{n:05}") for n in range(FILTER_CLIENTS)]
+    before, start = resident_bytes(broker.pid), time.monotonic()
+    for number, client in enumerate(clients):
+        named = [f"city/{number:05}/sensor{n:03}" for n in range(FILTERS_EACH * 9 // 10)]
+        wild = [f"city/{number:05}/+/alarm{n:02}" for n in range(FILTERS_EACH // 10)]
+        generator.subscribe(client, named + wild)
+    count = FILTER_CLIENTS * FILTERS_EACH
+    inserts = count / (time.monotonic() - start)
+    used = resident_bytes(broker.pid) - before
+    publisher, last = generator.connect(broker.port, "pub"), clients[-1]
+    busy = cpu_seconds(broker.pid)
+    topics = [f"city/{n * 7919 % FILTER_CLIENTS:05}/nobody{n:06}" for n in range(MATCHED)]
+    generator.until_heard(publisher, [*topics, f"city/{FILTER_CLIENTS - 1:05}/sensor000"], last)
+    matched = (cpu_seconds(broker.pid) - busy) / MATCHED * 1e6
+    _close([*clients, publisher])
+    return Measured({"inserts/s": inserts, "bytes": used / count, "match us": matched})
+
+
 def _of(limit: float) -> dict[str, Target]:
     return {"rate": Target(limit, "mosquitto")}
 
 
 _BELOW = Target(1.0, "mosquitto", at_most=True)
-_WITH_BUSY = ("metromq", "busy poll", "pure", "mosquitto")  # amqtt falls behind and would be in the way of the others
+_WITH_BUSY = (
+    "metromq",
+    "busy poll",
+    "pure",
+    "mosquitto",
+    "nats",
+)  # amqtt falls behind
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", _of(8), pipelined(1, 1)),
@@ -195,6 +278,41 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", _of(10), pipelined(1, 100)),
     Scenario("fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", _of(8), pipelined(1, 1000)),
     Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
+    *(
+        Scenario(
+            f"topics-{count}",
+            f"QoS 0 pipelined, {count:,} topics, 10 -> 10",
+            "messages/s",
+            _of(limit),
+            many_topics(count),
+        )
+        for count, limit in ((1_000, 25), (50_000, 14), (1_000_000, 8))
+    ),
+    Scenario(
+        "names-50000",
+        "the same with 50,000 topics, subscribed by name",
+        "messages/s",
+        _of(14),
+        many_topics(50_000, by_name=True),
+    ),
+    Scenario(
+        "churn",
+        "1,000 topics, a wildcard subscription comes or goes every 10 ms",
+        "messages/s",
+        {"rate": Target(2 / 3, "topics-1000")},
+        many_topics(1_000, churning=True),
+    ),
+    Scenario(
+        "qos1-topics-1000", "QoS 1 window 20, 1,000 topics, 10 -> 10", "messages/s", _of(10), windowed(10, 10, 1_000)
+    ),
+    Scenario(
+        "filters",
+        "a million filters of 10,000 clients",
+        "bytes",
+        {"bytes": Target(200, at_most=True)},
+        filters,
+        families=("metromq", "mosquitto"),
+    ),
     Scenario(
         "fan-in",
         "fan-in 1000 -> 1, unpipelined",

@@ -157,6 +157,8 @@ class Limits:
     retain_available: bool = True
     # Retained messages are held in memory; a new topic beyond this is refused with reason 0x97.
     max_retained_messages: CountOrNone = 100_000
+    # So that a few large ones are bounded as many small ones are; counted with what the broker needs to hold them.
+    max_retained_bytes: CountOrNone = 256 << 20
     # Deep topics cost time in matching; Mosquitto stops at 200.
     max_topic_levels: Annotated[int, Range(1, 65535)] = 128
 

@@ -1,10 +1,22 @@
-"""Large buffers are used again instead of being asked from the system each time."""
+"""Large buffers are used again, and connections that end free themselves."""
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
+
+from metromq.broker.memory import FEW_CLIENTS, GONE_CLIENTS, Garbage
+from metromq.broker.stream import StreamWriter
+from metromq.broker.write_cycle import WriteCycle
+from metromq.protocol.session.access import Access
+from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.hub_settings import HubSettings
+from metromq.protocol.wire.encoding import encode
+from metromq.protocol.wire.packets import MQTT311, Connect, Subscribe, Subscription
 
 PROGRAM = """
 import resource, sys
@@ -29,3 +41,71 @@ def test_buffers_are_used_again() -> None:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 50 * 512 / 2  # 512 pages each, if each were new
+
+
+class NoNetwork:
+    """A transport that is never written to."""
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 1) if name == "peername" else object()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+def test_a_connection_that_ends_leaves_nothing_for_the_collector() -> None:
+    """It would not be found for long: what is old is out of its sight."""
+    loop = asyncio.new_event_loop()
+    hub = Hub(HubSettings())
+    turns = WriteCycle(hub, loop, 1 << 20)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            writer = StreamWriter(turns, Access(), True, False)
+            writer.connection_made(NoNetwork())  # type: ignore[arg-type]
+            turns.now()
+            writer.connection.receive(encode(Connect(f"c{number}", MQTT311, keepalive_s=60), MQTT311))
+            writer.connection.receive(encode(Subscribe(1, [Subscription("a/+", 1), Subscription("b", 0)]), MQTT311))
+            turns.flush()
+            hub.routes.find(b"a/b")
+            hub.routes.find(b"b")
+            writer.connection_lost(None)
+        del writer
+        loop.run_until_complete(asyncio.sleep(0))  # what the turns have left to do
+        for later in (100.0, 200.0):  # then nobody looks at a connection any more
+            hub.at(hub.clock.now + later, 0)
+            hub.tick()
+        assert not hub.sessions.by_client_id
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+        loop.close()
+
+
+class Circle:
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_everything_is_looked_at_when_much_may_be_gone() -> None:
+    garbage = Garbage()
+    try:
+        garbage.collect(10 * FEW_CLIENTS, 0)
+        assert gc.get_freeze_count()
+        circle = Circle()
+        seen = weakref.ref(circle)
+        gc.freeze()
+        del circle
+        garbage.collect(10 * FEW_CLIENTS, GONE_CLIENTS)  # many clients, few of them gone
+        assert seen() is not None
+        garbage.collect(1, GONE_CLIENTS)
+        assert seen() is None
+    finally:
+        gc.unfreeze()

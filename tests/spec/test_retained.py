@@ -4,10 +4,7 @@ import pytest
 
 from metromq.protocol import reasons
 from metromq.protocol.session.hub_settings import HubSettings
-from metromq.protocol.wire.packets import (
-    Ack,
-    Subscription,
-)
+from metromq.protocol.wire.packets import MQTT311, Ack, Subscription, Will
 from tests.spec.world import VERSIONS, Lists, World
 
 
@@ -118,6 +115,46 @@ def test_retained_messages_have_a_limit() -> None:
     client.deliver("u", b"", 1, retain=True)
     client.deliver("t", b"", 1, retain=True)
     client.deliver("u", b"1", 1, retain=True)
+
+
+def test_retained_messages_have_a_limit_in_bytes() -> None:
+    """What has no room is refused with 0x97, and the topic keeps what it had; a smaller value, or none, makes room."""
+    world = World(HubSettings(max_retained_bytes=20_000))
+    client, reader = world.connect("a"), world.connect("r")
+    client.deliver("t", b"x" * 9_000, 1, retain=True)
+    client.deliver("u", b"x" * 9_000, 2, retain=True)
+    for topic, size in (("v", 1_000), ("t", 12_000)):
+        for qos in (1, 2):
+            client.publish(topic, b"y" * size, qos, retain=True)
+            assert client.one(Ack).reason_code == reasons.QUOTA_EXCEEDED
+    client.publish("v", b"y" * 1_000, 0, retain=True)
+    assert world.hub.counters.refused == 5
+    reader.subscribe("#")
+    assert sorted(reader.payloads()) == [b"x" * 9_000] * 2
+    client.deliver("t", b"x" * 100, 1, retain=True)
+    client.deliver("v", b"y" * 1_000, 1, retain=True)
+    for topic in ("t", "u", "v"):
+        client.deliver(topic, b"", 1, retain=True)
+    assert world.hub.retained.bytes == 0
+
+
+def test_older_versions_keep_a_retained_message_that_has_no_room() -> None:
+    """They know no refusal: the connection ends, and the client sends it again."""
+    world = World(HubSettings(max_retained_bytes=1_000))
+    client = world.connect("a", MQTT311)
+    client.publish("t", b"x" * 2_000, 1, retain=True)
+    assert client.connection.output.closing
+
+
+def test_a_will_without_room_is_delivered_and_leaves_no_old_value() -> None:
+    world = World(HubSettings(max_retained_bytes=1_000))
+    reader = world.connect("r")
+    reader.subscribe("t")
+    world.connect("p").deliver("t", b"old", 1, retain=True)
+    world.connect("w", will=Will("t", b"x" * 2_000, 0, True)).drop()
+    assert reader.payloads() == [b"old", b"x" * 2_000]
+    assert len(world.hub.retained.messages) == world.hub.retained.bytes == 0
+    assert world.hub.counters.retained_dropped == 1
 
 
 @pytest.mark.parametrize("snapshot", [True, False])

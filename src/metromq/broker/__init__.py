@@ -4,10 +4,11 @@ from metromq.broker import logs
 from metromq.broker.broker import Broker
 from metromq.broker.exposure import exposed
 from metromq.broker.hub_storage import set_aside_journal
-from metromq.broker.memory import keep_buffers
+from metromq.broker.memory import Garbage, keep_buffers
 
 __all__ = [
     "Broker",
+    "Garbage",
     "exposed",
     "keep_buffers",
     "logs",

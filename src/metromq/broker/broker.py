@@ -320,6 +320,7 @@ def settings_of(config: Config) -> HubSettings:
         max_qos=limits.max_qos,
         retain_available=limits.retain_available,
         max_retained_messages=limits.max_retained_messages,
+        max_retained_bytes=limits.max_retained_bytes,
         max_topic_levels=limits.max_topic_levels,
         max_connections=limits.max_connections,
         max_unconnected=limits.max_unconnected,

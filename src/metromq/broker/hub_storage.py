@@ -61,6 +61,8 @@ class HubStorage:
         self._snapshot_at = 0
         self._snapshot_needed = False
         self._snapshots = ThreadPoolExecutor(1, "snapshot")
+        self._snapshot_job: asyncio.Future[None] | None = None  # the one that is being written: there is never another
+        self._snapshot_bytes = 0  # how large the last one became
 
     def begin(self, cycle: WriteCycle, loop: asyncio.AbstractEventLoop) -> None:
         """Brings the hub to where it was, and commits what it does from now on."""
@@ -111,15 +113,31 @@ class HubStorage:
 
     def _take_snapshot(self) -> None:
         journal = self._journal
+        if self._snapshot_job is not None or journal.full():
+            return  # the next tick asks again, and what has come meanwhile goes into one snapshot
         grown = journal.size_bytes - self._snapshot_at
-        if (grown < self._config.journal.snapshot_bytes and not self._snapshot_needed) or journal.full():
-            return
+        if grown < max(self._config.journal.snapshot_bytes, self._snapshot_bytes) and not self._snapshot_needed:
+            return  # a large state is not written again for each small change
         self._snapshot_at = journal.size_bytes
         self._snapshot_needed = False
         if self._commit is not None:
             self._commit.flush()  # a write that fails must reach the hub before its state is taken
-        write = journal.write_snapshot(Snapshot(self._hub).pieces())
-        asyncio.get_running_loop().run_in_executor(self._snapshots, write).add_done_callback(_snapshot_done)
+        write = journal.write_snapshot(self._counted(Snapshot(self._hub).pieces()))
+        self._snapshot_job = asyncio.get_running_loop().run_in_executor(self._snapshots, write)
+        self._snapshot_job.add_done_callback(self._snapshot_done)
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        size = 0
+        for piece in pieces:
+            size += len(piece)
+            yield piece
+        self._snapshot_bytes = size
+
+    def _snapshot_done(self, job: "asyncio.Future[None]") -> None:
+        self._snapshot_job = None
+        problem = job.exception() if not job.cancelled() else None
+        if problem is not None:
+            logs.error("no snapshot was written; the next start will read more of the journal", problem=problem)
 
     def _retain(self, is_recorded: bool) -> None:
         """Never removes what a session or a living recorder still needs."""
@@ -167,9 +185,3 @@ def journal_directory(config: Config) -> Path:
 def set_aside_journal(config: Config) -> Path:
     """Moves a journal that cannot be used out of the way; where it is now."""
     return set_aside(journal_directory(config))
-
-
-def _snapshot_done(job: "asyncio.Future[None]") -> None:
-    problem = job.exception() if not job.cancelled() else None
-    if problem is not None:
-        logs.error("no snapshot was written; the next start will read more of the journal", problem=problem)

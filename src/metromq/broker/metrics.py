@@ -20,6 +20,7 @@ COUNTERS = {
     "dropped": "Messages not delivered: no room, too large or expired",
     "expired": "Messages whose expiry interval passed before delivery",
     "refused": "Messages not accepted: no permission or no disk space",
+    "retained_dropped": "Messages of wills and peers that were delivered and not retained: no room",
     "connects": "Sessions attached",
     "disconnects": "Sessions detached",
     "violations": "Connections closed for a breach of the standard",
@@ -33,6 +34,7 @@ GAUGES = {
     "sessions": ("sessions", "Sessions, connected or not"),
     "subscriptions": ("subscriptions", "Subscriptions"),
     "retained_messages": ("retained_messages", "Retained messages"),
+    "retained_bytes": ("retained_bytes", "Memory that retained messages take"),
     "queued_messages": ("queued_messages", "Messages waiting for clients"),
 }
 LINK_GAUGES = {

@@ -118,6 +118,7 @@ class Reporter:
             interest_received=node.counters.interest_in if node is not None else 0,
             interest_sent=node.counters.interest_out if node is not None else 0,
             retained_messages=len(hub.retained.messages),
+            retained_bytes=hub.retained.bytes,
             queued_messages=sum(session.backlog.waiting() for session in sessions),
             traffic=self._traffic(),
             areas=self._areas(),
@@ -214,6 +215,6 @@ class Reporter:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""
         if "+" in topic or "#" in topic or topic.startswith("$share/"):
             share, filter = split_shared(topic)
-            return self._hub.subscriptions.interests.get((filter, share), 0)
+            return self._hub.routes.subscriptions(filter, share)
         route = self._hub.routes.find(topic.encode())
         return len(route.targets) + len(route.groups)

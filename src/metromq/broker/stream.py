@@ -103,6 +103,7 @@ class StreamWriter(Writer):
         self.connection.lost()
         cycle.worked()
         self.release()
+        self.part()
 
     def pause_writing(self) -> None:
         self.paused = True

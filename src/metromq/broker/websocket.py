@@ -148,6 +148,7 @@ async def serve_websocket(
             writer.account(0)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+            writer.part()
 
     return await serve(
         handle,

@@ -46,6 +46,10 @@ class Writer(Flusher):
             for follower in followers:
                 follower.go_on()
 
+    def part(self) -> None:
+        """The network connection is gone: its output no longer holds on to this end, nor this end to it for ever."""
+        self.output.owner = None
+
     def account(self, held_bytes: int) -> None:
         """Keeps the total of unsent output and squeezes those who lag while it is too large."""
         cycle = self.cycle

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import gc
 import os
 import signal
 import sys
@@ -13,11 +12,13 @@ from pathlib import Path
 import click
 import uvloop
 
-from metromq.broker import Broker, exposed, keep_buffers, logs, set_aside_journal
+from metromq.broker import Broker, Garbage, exposed, keep_buffers, logs, set_aside_journal
 from metromq.config import Config, Listener, load_config, parse_listener, validate
 from metromq.control import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
 from metromq.errors import ConfigError, JournalUnusable, UsageError
 from metromq.federation import City
+
+GARBAGE_S = 0.25
 
 EPILOG = """\b
 Examples:
@@ -177,8 +178,7 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
     async with AsyncExitStack() as stack:
         broker = await start(stack, config, damage, role)
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
-        gc.collect()
-        gc.freeze()  # what start-up made stays; collections then look only at what came later
+        collecting = asyncio.create_task(_collect_garbage(broker))
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
             listen = f"{config.listeners[0].host}:{broker.port}"
@@ -186,10 +186,18 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
             keep_place(config.data_dir, place)
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
+        collecting.cancel()
         logs.info("stopping")
     if role is not None:
         forget_place(config.data_dir, os.getpid())
     logs.info("stopped")
+
+
+async def _collect_garbage(broker: Broker) -> None:
+    garbage = Garbage()
+    while True:
+        garbage.collect(broker.hub.sessions.connected(), broker.hub.counters.disconnects)
+        await asyncio.sleep(GARBAGE_S)
 
 
 async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Role | None) -> Broker:

@@ -23,6 +23,11 @@ class Distribution:
     dropped: tuple[str, ...] = ()
     serves: bool = False  # this broker distributes it; otherwise somebody else does
 
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly: hops, and the names of shared subscriptions, which may be long."""
+        names = [*self.shares, *(name for hop in self.hops for name in (*hop.shares, *hop.shares_done))]
+        return 300 * len(self.hops) + sum(100 + len(name) for name in names)
+
 
 NOWHERE: Final = Distribution(())
 

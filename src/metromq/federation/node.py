@@ -67,8 +67,10 @@ from metromq.federation.silences import Silences
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
 from metromq.federation.wills import Wills
+from metromq.protocol import Remembered
 
-CACHED_ROUTES: Final = 8192
+ROUTES_BYTES: Final = 8 << 20  # of routes that are remembered by topic,
+ROUTE_BYTES: Final = 300  # each beside its own size
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Node:
         self.counters = NodeCounters()
         self._takeover = Takeover(name, self.table)
         self._neighbours = self.neighbours
-        self._routes: dict[str, Distribution] = {}
+        self._routes: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
             Facts: lambda peer, frame, now_us: self._carry_out(
@@ -252,9 +254,7 @@ class Node:
         if route.dropped:
             self.counters.copies_dropped += len(route.dropped)
         elif usual and plain:
-            if len(self._routes) >= CACHED_ROUTES:
-                self._routes.clear()
-            self._routes[topic] = route
+            self._routes.put(topic, route, ROUTE_BYTES + len(topic) + route.size_bytes())
         return route
 
     def replays(self, topic: str, origin: str, age_us: int, now_us: int) -> bool:
@@ -421,7 +421,7 @@ class Node:
         if "+" in topic_filter or "#" in topic_filter:
             self._routes.clear()
         else:
-            self._routes.pop(topic_filter, None)
+            self._routes.pop(topic_filter)
 
     def _counted(self, effects: list[Effect]) -> list[Effect]:
         """Frames to peers that cannot be reached are left out: digests mend what they would have said."""

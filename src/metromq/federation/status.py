@@ -80,6 +80,7 @@ class BrokerStatus:
     interest_received: int = 0  # filters that peers have announced since the start
     interest_sent: int = 0  # filters announced to peers, counted for each peer
     retained_messages: int = 0
+    retained_bytes: int = 0
     queued_messages: int = 0  # that wait for clients
     traffic: Traffic = dataclasses.field(default_factory=Traffic)
     areas: tuple[AreaStatus, ...] = ()

@@ -2,9 +2,11 @@
 
 from metromq.protocol import reasons, scram
 from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol.remembered import Remembered
 
 __all__ = [
     "Packer",
+    "Remembered",
     "Unpacker",
     "reasons",
     "scram",

@@ -65,3 +65,19 @@ def test_a_deletion_outlives_a_restart() -> None:
         world.restart(with_snapshot)
         world.batch("b2", [LinkMessage(from_peer("t", b"old", "b2", 1, 1, True, 5), FINAL, 1, SYNC)])
         assert world.stored() == {}
+
+
+def test_a_value_without_room_leaves_none_and_nothing_older_comes_back() -> None:
+    """A peer has accepted it: it cannot be refused any more, and what it replaced must not be served."""
+    world = OneHost()
+    assert world.broker.hub is not None
+    world.broker.hub.retained.limit_bytes = 1_000
+    world.batch("b1", [LinkMessage(from_peer("t", b"first", "b1", 1, 1, True, 1), FINAL, 1)])
+    world.subscribe("s", "t")
+    world.batch("b1", [LinkMessage(from_peer("t", b"x" * 5_000, "b1", 2, 1, True, 2), FINAL, 2)])
+    assert world.got("s") == ["first", "x" * 5_000]
+    assert world.stored() == {}
+    world.batch("b2", [LinkMessage(from_peer("t", b"first", "b1", 1, 1, True, 1), FINAL, 1, SYNC)])
+    assert world.stored() == {}
+    world.batch("b1", [LinkMessage(from_peer("t", b"third", "b1", 3, 1, True, 3), FINAL, 3)])
+    assert world.stored() == {"t": b"third"}

@@ -132,13 +132,13 @@ class Arrivals:
         for packed in grants:
             reader = Unpacker(packed)
             reader.u32()
-            grant = store.unpack_grant(session, reader)
-            grant.since_us = hub.clock.wall_us  # of the time before `untold` tells
-            is_known = grant.full_filter() in before
-            before.discard(grant.full_filter())
+            full_filter, grant, _ = store.unpack_grant(session, reader)
+            is_known = full_filter in before
+            before.discard(full_filter)
             if not is_known or not merges:
-                hub.subscriptions.restore(grant)
-                hub.commits.append(records.SUBSCRIBED, store.pack_grant(grant))
+                session.wants_since(full_filter, hub.clock.wall_us)  # of the time before, `untold` tells
+                hub.subscriptions.restore(full_filter, grant)
+                hub.commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
         for full_filter in before if is_ours else ():  # given up elsewhere
             hub.subscriptions.unsubscribe(session, full_filter)
 

@@ -9,9 +9,10 @@ from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT
+from metromq.protocol import Remembered
 from metromq.protocol.session import Hub, LinkCopy, Message
 
-CACHED_COPIES: Final = 10_000
+COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
 
 
 @final
@@ -25,8 +26,9 @@ class Copies:
         self._sender = ""
         self._routed: Message | None = None
         self._route: Distribution = NOWHERE
-        self._durable: dict[Distribution, list[LinkCopy]] = {}
-        self._fleeting: dict[Distribution, list[LinkCopy]] = {}  # the same at QoS 0, which takes no second way
+        self._durable: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
+        # The same at QoS 0, which takes no second way.
+        self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         self._number = 0
 
     def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
@@ -48,9 +50,7 @@ class Copies:
         found = known.get(route)
         if found is None:
             found = [self.for_hop(hop) for hop in route.hops if message.qos or not hop.durable_only]
-            if len(known) > CACHED_COPIES:
-                known.clear()
-            known[route] = found
+            known.put(route, found, 2 * route.size_bytes())
         return found
 
     def of_run(self, route: Distribution) -> list[LinkCopy] | None:

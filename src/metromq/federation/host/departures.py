@@ -160,7 +160,7 @@ class Departures:
         piece.waiting = [self._waiting(session, entry) for entry in entries]
         if departure.first:
             piece.flags |= FIRST
-            piece.grants = [store.pack_grant(grant) for grant in session.grants.values()]
+            piece.grants = [store.pack_grant(full_filter, grant) for full_filter, grant in session.grants.items()]
             piece.incoming = list(session.incoming)
             piece.untold = self._untold(session)
             piece.base = session.arrival

@@ -139,9 +139,10 @@ class Host(Federation):
 
     def _remember_ages(self, session: Session) -> None:
         clock = self.hub.clock
-        for full_filter, grant in session.grants.items():
-            if grant.since_us:
-                age_us = max(0, clock.wall_us - grant.since_us)
+        for full_filter in session.grants:
+            since_us = session.since_us(full_filter)
+            if since_us:
+                age_us = max(0, clock.wall_us - since_us)
                 self.node.announcer.wanted_since(full_filter, self._now_us() - age_us)
 
     def stop(self) -> None:
@@ -280,6 +281,9 @@ class Host(Federation):
 
     def retains(self, message: Message) -> bool:
         return self._retained.accepts(message)
+
+    def not_retained(self, message: Message) -> None:
+        self._retained.not_kept(message)
 
     def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
         return self._retained.waits(session, full_filter, new)

@@ -48,10 +48,12 @@ class Receiving:
         slip = read_slip(run.note)
         self._count(peer, len(run.packets) // run.size, len(payload))
         hub = self._hub
-        route = hub.routes.find(run.topic())
+        name = run.topic()
+        route = hub.routes.find(name)
+        topic = name.decode()
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            slip_route = self._node.route(route.topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
+            slip_route = self._node.route(topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
             onward = self._copies.of_run(slip_route)
         if route.plain and onward is not None and self._node.name not in slip.served:
             hub.publishing.spread(
@@ -59,7 +61,7 @@ class Receiving:
             )
             return
         for text in run.payloads():
-            message = Message(route.topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
+            message = Message(topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
             self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit))
         self._copies.take(None)
 

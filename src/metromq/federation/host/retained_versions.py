@@ -65,10 +65,17 @@ class RetainedVersions:
         if message.payload:
             self._tombstones.pop(message.topic, None)
         else:
-            self._tombstones[message.topic] = (message.time_us, message.origin or self._node.name)
-            if len(self._tombstones) > MAX_TOMBSTONES:
-                self._tombstones.pop(next(iter(self._tombstones)))
+            self._bury(message)
         return True
+
+    def not_kept(self, message: Message) -> None:
+        """There was no room for it: its version stays known, so that nothing older comes back."""
+        self._bury(message)
+
+    def _bury(self, message: Message) -> None:
+        self._tombstones[message.topic] = (message.time_us, message.origin or self._node.name)
+        if len(self._tombstones) > MAX_TOMBSTONES:
+            self._tombstones.pop(next(iter(self._tombstones)))
 
     def has(self, message: Message) -> bool:
         """Whether exactly this version is known already."""

@@ -10,6 +10,7 @@ from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
 from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
+REMEMBERED_LENGTH = 512  # slips with longer names of shared subscriptions are not remembered: they may be huge
 _FLAGS = CHECK | SYNC | PASSED
 _OLD_STAGES = (CLIENT, OWNER, HANDOVER, FINAL)
 
@@ -24,8 +25,17 @@ class RoutingSlip:
     limit: int
 
 
-@lru_cache(maxsize=4096)
 def slip_of(hop: Hop, flags: int = 0) -> bytes:
+    is_long = sum(len(name) for name in (*hop.shares, *hop.shares_done)) > REMEMBERED_LENGTH
+    return _pack(hop, flags) if is_long else _remembered_slip(hop, flags)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_slip(hop: Hop, flags: int) -> bytes:
+    return _pack(hop, flags)
+
+
+def _pack(hop: Hop, flags: int) -> bytes:
     flags |= (CHECK if hop.check else 0) | (PASSED if hop.passed else 0)
     packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags).u8(hop.limit)
     for names in (hop.served, hop.shares, hop.shares_done):
@@ -35,8 +45,12 @@ def slip_of(hop: Hop, flags: int = 0) -> bytes:
     return packer.done()
 
 
-@lru_cache(maxsize=4096)
 def read_slip(note: bytes) -> RoutingSlip:
+    return _read(Unpacker(note)) if len(note) > REMEMBERED_LENGTH else _remembered_reading(note)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_reading(note: bytes) -> RoutingSlip:
     return _read(Unpacker(note))
 
 

@@ -5,7 +5,7 @@ from typing import final
 from mypy_extensions import mypyc_attr
 
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.routes import ReadCheck
+from metromq.protocol.session.route import ReadCheck
 from metromq.protocol.session.session import Session
 
 

@@ -40,6 +40,10 @@ class Entry:
         self.dup = False  # it may have been sent before
 
 
+# A QoS 1 packet under way to a session that ends with its connection: it is never sent again.
+PASSED: Final = Entry(-1, 1, (), 0, None)
+PASSED.state = SENT
+
 _NOTHING: Final[list[Entry]] = []
 
 

@@ -108,6 +108,7 @@ class Connection(NetworkConnection):
         self._tail: bytes = b""  # of a packet that is not whole, or of all that came while the client was held back
         self._large: _LargePacket | None = None
         hub.connections.open[self] = None
+        hub.connections.look_at(self, self._too_late_at())
 
     @property
     def session(self) -> Session | None:
@@ -330,6 +331,12 @@ class Connection(NetworkConnection):
             self.handshake = handshake
         handshake.on_auth(auth)
         self._after(handshake)
+        self._be_looked_at()
+
+    def _be_looked_at(self) -> None:
+        moment = self._too_late_at()
+        if moment:
+            self.hub.connections.look_at(self, moment)
 
     def proceed(self) -> None:
         """Lets the client in, and goes on with what it has sent meanwhile."""
@@ -356,6 +363,7 @@ class Connection(NetworkConnection):
         if handshake.peer_broker:
             self.peer_broker = handshake.peer_broker
             self.keepalive_s = handshake.keepalive_s
+            self._be_looked_at()
             self._no_newcomer()
             hub.city.federation.link_accepted(self.peer_broker, self)
         elif session is not None and self.incoming is None:
@@ -363,6 +371,7 @@ class Connection(NetworkConnection):
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
             self.incoming = Incoming(self, hub, self.access, session)
+            self._be_looked_at()
             self._no_newcomer()
             hub.connections.entered()
             hub.delivery.resume(session)
@@ -447,20 +456,34 @@ class Connection(NetworkConnection):
             hub.city.federation.link_lost(self.peer_broker, self)
         elif handshake is not None and handshake.request is not None:
             hub.city.federation.gave_up(self, handshake.request.client_id)
+        self.incoming = None  # which know this connection: nobody but the garbage collector would part them
+        self.handshake = None
 
-    def check(self) -> None:
-        """Called now and then: time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""
+    def check(self) -> float:
+        """Time to CONNECT and its decision, and keepalive [MQTT-3.1.2-22]."""
         if self.output.closing:
-            return
+            return 0.0
         now = self.hub.clock.now
         handshake = self.handshake
-        if handshake is not None and (handshake.held_back or not self.is_open()):
+        if handshake is not None and self._is_decided_late(handshake):
             if now - handshake.since > self.hub.settings.connect_timeout_s:
                 handshake.too_late()
                 self._after(handshake)
                 self._catch_up()
         elif self.keepalive_s and now - self.heard_at > self.keepalive_s:
             self.terminate(reasons.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keepalive intervals")
+        return self._too_late_at()
+
+    def _is_decided_late(self, handshake: Handshake) -> bool:
+        return handshake.held_back or not self.is_open()
+
+    def _too_late_at(self) -> float:
+        if self.output.closing:
+            return 0.0
+        handshake = self.handshake
+        if handshake is not None and self._is_decided_late(handshake):
+            return handshake.since + self.hub.settings.connect_timeout_s
+        return self.heard_at + self.keepalive_s if self.keepalive_s else 0.0
 
 
 def _last_packet(is_open: bool, reason_code: int, text: str, reference: str, version: int) -> bytes:

@@ -17,6 +17,7 @@ class BrokerCounters:
         self.dropped = 0  # messages not delivered: output or queue full, too large, expired
         self.expired = 0
         self.refused = 0  # messages not accepted: no permission, disk full
+        self.retained_dropped = 0  # messages with RETAIN that were delivered, but not kept: there was no room
         self.connects = 0
         self.disconnects = 0
         self.clients_maximum = 0

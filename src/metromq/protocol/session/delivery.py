@@ -3,15 +3,15 @@
 from typing import final
 
 from metromq.protocol.session import records
-from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Entry, packet_id_of
+from metromq.protocol.session.backlog import HELD, PASSED, RELEASED, SENT, Entry, packet_id_of
 from metromq.protocol.session.backlogs import Backlogs
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.output import ClientOutput, Output
-from metromq.protocol.session.routes import RouteTable, RouteTarget
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.routes import RouteTable
+from metromq.protocol.session.session import RouteTarget, Session
 from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.wire.encoding import encode_ack, encode_publish
 from metromq.protocol.wire.packets import MQTT5, PUBREL
@@ -34,6 +34,31 @@ class SentWhenStored(Waiter):
 
     def failed(self) -> None:
         pass
+
+
+@final
+class PacketsPassed:
+    """QoS 1 packets of MQTT 3.1.1 that one client gets as they came, but for their identifiers; all in one piece."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._pieces: list[bytes] = []
+
+    def add(self, data: bytes, start: int, body: int, stop: int) -> None:
+        """A packet of `data`, whose identifier ends at `body`."""
+        backlog = self.session.backlog
+        packet_id = backlog.next_packet_id()
+        backlog.inflight[packet_id] = PASSED
+        pieces = self._pieces
+        pieces.append(data[start : body - 2])
+        pieces.append(BYTES[packet_id >> 8])
+        pieces.append(BYTES[packet_id & 0xFF])
+        pieces.append(data[body:stop])
+
+    def leave(self) -> None:
+        output = self.session.output
+        if output is not None:
+            output.write(b"".join(self._pieces))
 
 
 @final
@@ -114,6 +139,23 @@ class Delivery:
             elif message.offset >= 0:
                 seen.add(self._name, message.offset)
         self._backlogs.enqueue(session.backlog, message, flags, identifiers)
+
+    def passes(self, session: Session, size: int) -> bool:
+        """Whether a client gets a QoS 1 packet of MQTT 3.1.1 at once, in that version, and never a second time."""
+        output = session.output
+        backlog = session.backlog
+        inflight = backlog.inflight
+        return not (
+            output is None
+            or session.expiry_s
+            or output.version == MQTT5
+            or len(inflight) >= session.window
+            or backlog.behind()
+            or output.closing
+            or output.waiting_bytes > output.soft_limit_bytes
+            or packet_id_of(backlog.sequence + 1) in inflight
+            or size > output.max_packet_bytes
+        )
 
     def deliver_now(self, session: Session, message: Message, head: bytes) -> None:
         """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""

@@ -7,7 +7,7 @@ from mypy_extensions import mypyc_attr
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.routes import LinkCopy as LinkCopy
+from metromq.protocol.session.route import LinkCopy as LinkCopy
 from metromq.protocol.session.routes import RemoteCheck, RouteTable
 from metromq.protocol.session.session import Session
 
@@ -32,6 +32,9 @@ class Federation(RemoteCheck):
     def retains(self, message: Message) -> bool:
         """Whether a message with RETAIN is newer than what the city knows of its topic, and is to be stored."""
         return True
+
+    def not_retained(self, message: Message) -> None:
+        """There was no room for that message; older ones of its topic must not come back for it."""
 
     def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
         """Whether the retained messages for a new subscription come later, when other brokers have told theirs."""

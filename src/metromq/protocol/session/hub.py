@@ -37,12 +37,12 @@ class Hub:
         self.counters = counters = BrokerCounters()
         self.topic_counts = counts = TopicCounts()
         self.city = city = CityPlace()
-        self.routes = routes = RouteTable()
+        self.routes = routes = RouteTable(settings.max_topic_levels)
         self.commits = commits = Commits(log)
         self.backlogs = backlogs = Backlogs(settings, commits)
         self.delivery = delivery = Delivery(name, clock, backlogs, routes, counters, counts)
         self.links = links = Links(commits, backlogs)
-        self.retained = retained = Retained(settings, clock, commits, delivery, routes, city)
+        self.retained = retained = Retained(settings, clock, commits, delivery, routes, city, counters)
         self.publishing = publishing = Publishing(
             name, settings, clock, commits, backlogs, delivery, links, routes, retained, city, counters, counts
         )
@@ -63,8 +63,7 @@ class Hub:
 
     def tick(self) -> None:
         """Called now and then: ends what has taken too long."""
-        for connection in list(self.connections.open):
-            connection.check()
+        self.connections.tick()
         self.sessions.tick()
 
     def federate(self, federation: Federation) -> None:

@@ -16,7 +16,8 @@ from metromq.protocol.session.session import Session
 VERSION: Final = 2
 VERSION_WITHOUT_LINKS: Final = 1  # links were among the sessions, by client identifiers with a prefix
 SESSIONS_PER_PIECE: Final = 50
-MESSAGES_PER_PIECE: Final = 250
+BYTES_PER_PIECE: Final = 1 << 18  # of retained messages,
+PACKED_BYTES: Final = 1 << 10  # each of which takes the time that copying so many more bytes does
 MESSAGES_PER_LOOK: Final = 10_000
 
 _OF_BACKLOG: Final = (records.ACKNOWLEDGED, records.ACKNOWLEDGED_THROUGH, records.RECEIVED)
@@ -63,11 +64,17 @@ class Snapshot:
             kept += [message for message in some if not message.topic.startswith("$SYS/")]
             yield b""
         yield Packer().u32(len(kept)).done()
-        for start in range(0, len(kept), MESSAGES_PER_PIECE):
-            packer = Packer()
-            for message in kept[start : start + MESSAGES_PER_PIECE]:
-                packer.blob(store.pack_retained(message))
-            yield packer.done()
+        packer = Packer()
+        size = 0
+        for message in kept:
+            packed = store.pack_retained(message)
+            packer.blob(packed)
+            size += PACKED_BYTES + len(packed)
+            if size >= BYTES_PER_PIECE:
+                yield packer.done()
+                packer = Packer()
+                size = 0
+        yield packer.done()
 
 
 def recover(
@@ -123,7 +130,7 @@ class _Recovery:
                 self._add_link(store.unpack_link(reader.blob()))
         for _ in range(reader.u32()):
             message = store.unpack_retained(reader.blob())
-            hub.retained.messages.set(message.topic, message)
+            hub.retained.set(message)
 
     def _load_session(self, state: bytes) -> None:
         session, grants, attached = store.unpack_state(state)
@@ -131,8 +138,8 @@ class _Recovery:
             self._add_link(store.link_of(session))
             return
         self._add(session)
-        for grant in grants:
-            self.hub.subscriptions.restore(grant)
+        for full_filter, grant in grants:
+            self.hub.subscriptions.restore(full_filter, grant)
         if attached:
             self.attached.add(session.backlog.number)
 
@@ -184,7 +191,10 @@ class _Recovery:
         if kind == records.SESSION_CLOSED:
             self._forget(session)
         elif kind == records.SUBSCRIBED:
-            hub.subscriptions.restore(store.unpack_grant(session, reader))
+            full_filter, grant, since_us = store.unpack_grant(session, reader)
+            if since_us:
+                session.wants_since(full_filter, since_us)
+            hub.subscriptions.restore(full_filter, grant)
         elif kind == records.UNSUBSCRIBED:
             hub.subscriptions.drop(session, reader.text())
         elif kind == records.SESSION_DETACHED:

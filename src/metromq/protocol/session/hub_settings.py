@@ -27,6 +27,7 @@ class HubSettings:
     max_qos: int = 2
     retain_available: bool = True
     max_retained_messages: int = 100_000
+    max_retained_bytes: int = 256 << 20
     max_topic_levels: int = 128
     max_connections: int = 10_000
     max_unconnected: int = 5_000

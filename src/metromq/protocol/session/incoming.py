@@ -5,22 +5,26 @@ from typing import Final, final
 from metromq.errors import ProtocolViolation
 from metromq.protocol import reasons
 from metromq.protocol.packing import Packer
+from metromq.protocol.remembered import Remembered
 from metromq.protocol.session import records
 from metromq.protocol.session.access import Access
-from metromq.protocol.session.backlog import RELEASED
+from metromq.protocol.session.backlog import PASSED, RELEASED
 from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.delivery import Delivery
-from metromq.protocol.session.forwarding import run_end
+from metromq.protocol.session.delivery import Delivery, PacketsPassed
+from metromq.protocol.session.forwarding import Piece, next_packet, run_end
 from metromq.protocol.session.handshake import RESERVED
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.routes import Route
+from metromq.protocol.session.route import Route
 from metromq.protocol.session.session import Session
 from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
-MAX_ALLOWED: Final = 1000  # topics that are remembered as open to one client
+PUBACK_BYTES: Final = b"\x40\x02"  # and the packet identifier
+ALLOWED_BYTES: Final = 1 << 17  # of topics that are remembered as open to one client,
+ALLOWED_EACH_BYTES: Final = 130  # beside their length
+MAX_ALIAS_BYTES: Final = 1 << 17  # of all topics that one client has given aliases
 
 
 @final
@@ -70,7 +74,7 @@ class Incoming:
         self._aliases: dict[int, str] | None = None
         self._unacknowledged = 0  # QoS 1 and 2 messages accepted and not yet confirmed
         self._restricted = not access.unrestricted(session)
-        self._allowed: set[bytes] | None = None  # topics the access list has allowed this client to publish
+        self._allowed: Remembered[bytes, bool] | None = None  # topics that it may publish to
 
     def permissions_changed(self) -> None:
         self._allowed = None
@@ -79,39 +83,72 @@ class Incoming:
     # --- the short way of QoS 0 -----------------------------------------------------------------------------------
 
     def forward(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
-        """Forwards a run of QoS 0 packets unparsed; returns where it ended, 0: this one takes the long way."""
-        topic_end = start + 2 + ((data[start] << 8) | data[start + 1]) if stop - start >= 2 else stop + 1
-        newer = self._output.version == MQTT5
-        if topic_end > stop or topic_end == start + 2 or data[start + 2] == 0x24:  # `$` topics may be reserved
-            return 0
-        body = topic_end
-        if newer:
-            if topic_end >= stop or data[topic_end]:
-                return 0
-            body += 1
-        topic = data[start + 2 : topic_end]
+        """Forwards QoS 0 packets unparsed; returns where they ended, 0: the first takes the long way.
+
+        Packets one behind the other that have one route leave in one piece, whatever their topics are.
+        """
         hub = self._hub
-        route = hub.routes.cache.get(topic)
-        if route is None:
+        routes = hub.routes
+        newer = self._output.version == MQTT5
+        route: Route | None = None
+        piece: Piece | None = None
+        while True:
+            topic_end = start + 2 + ((data[start] << 8) | data[start + 1]) if stop - start >= 2 else stop + 1
+            if topic_end > stop or topic_end == start + 2 or data[start + 2] == 0x24:  # `$` topics may be reserved
+                break
+            body = topic_end
+            if newer:
+                if topic_end >= stop or data[topic_end]:
+                    break
+                body += 1
+            topic = data[start + 2 : topic_end]
+            found = routes.recent.young.get(topic)
+            if found is None:
+                found = routes.known(topic)
+                if found is None:
+                    break
+            if self._restricted and not self._is_allowed(topic):
+                break
+            size = stop - position
+            if piece is None or found is not route:
+                if not found.plain or found.copies is None:
+                    break
+                if piece is not None and route is not None:
+                    self._spread(route, data, piece, position)
+                route = found
+                piece = Piece(position, start - position, topic_end - position, size)
+            count = 1
+            if stop + size <= end and data[topic_end - 1] == data[topic_end - 1 + size]:
+                stop = run_end(data, position, size, data[position:body], end)
+                count = (stop - position) // size
+            piece.add(count, size, body - position)
+            position = stop
+            if route.copies or hub.topic_counts.recording:
+                break  # which want to know the topic
+            start, stop = next_packet(data, position, end, 0x30)
+            if not stop or stop - position > hub.settings.max_packet_size_bytes:
+                break
+        if piece is None or route is None:
             return 0
-        if not route.plain or route.copies is None or (self._restricted and not self._is_allowed(topic)):
-            return 0
-        size = stop - position
-        run_stop = stop if stop + size > end else run_end(data, position, size, data[position:body], end)
-        if position == 0 and run_stop == end:
-            run = data
-        else:
-            run = data[position:run_stop]
-        count = len(run) // size
+        self._spread(route, data, piece, position)
+        return position
+
+    def _spread(self, route: Route, data: bytes, piece: Piece, stop: int) -> None:
+        """Gives a piece of what came, up to `stop`, to everyone on a route."""
+        hub = self._hub
+        packets = data if piece.start == 0 and stop == len(data) else data[piece.start : stop]
         counters = hub.counters
-        counters.packets_received += count
-        counters.messages_received += count
-        counters.publish_bytes_received += len(run) - count * (body - position)
+        counters.packets_received += piece.count
+        counters.messages_received += piece.count
+        counters.publish_bytes_received += len(packets) - piece.head_bytes
+        newer = self._output.version == MQTT5
+        if piece.runs > 1:
+            hub.publishing.spread_medley(route, packets, piece, newer)
+            return
         publisher = self.session.client_id if hub.topic_counts.recording else ""  # else a look at one more cold object
         hub.publishing.spread(
-            route, run, size, start - position, topic_end - position, newer, publisher, "", route.copies
+            route, packets, piece.size, piece.header, piece.topic_end, newer, publisher, "", route.copies
         )
-        return run_stop
 
     # --- PUBLISH from the client ----------------------------------------------------------------------------------
 
@@ -152,55 +189,81 @@ class Incoming:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
     def publish_run(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
-        """The short way of QoS 1: packets of one size on a topic whose route is known, from `position` on.
+        """The short way of QoS 1: packets one behind the other on topics with plain routes, from `position` on.
 
         Returns where they end; 0: nothing was done, the first takes the long way.
         """
-        body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
-        newer = self._output.version == MQTT5
-        if body > stop or data[start + 2] == 0x24 or (newer and body == stop):
-            return 0
-        session = self.session
-        route = self._known_route(data[start + 2 : body - 2])
-        if route is None:
-            return 0
         hub = self._hub
-        size = stop - position
-        head = data[position : body - 2]
-        length = len(head)
-        most = hub.settings.receive_maximum
-        at = position
+        newer = self._output.version == MQTT5
+        may_pass = not newer and hub.publishing.passes_packets()
+        packets: PacketsPassed | None = None
         acks: list[bytes] = []
-        while True:
-            place = at + length
-            packet_id = (data[place] << 8) | data[place + 1]
-            if packet_id == 0 or (newer and (data[place + 2] or self._unacknowledged >= most)):
+        at = position
+        count = payload_bytes = 0
+        while stop and stop - at <= hub.settings.max_packet_size_bytes:
+            body = start + 4 + ((data[start] << 8) | data[start + 1]) if stop - start >= 4 else stop + 1
+            if body > stop or body == start + 4 or data[start + 2] == 0x24 or (newer and (body == stop or data[body])):
                 break
-            message = Message(route.topic, data[place + 3 if newer else place + 2 : at + size], 1)
-            message.time_us = hub.clock.wall_us
-            message.publisher = session.client_id
-            receivers = hub.publishing.publish_known(route, message, session, b"" if newer else head)
-            if hub.commits.log is None and (receivers or not newer):
-                acks.append(encode_ack(PUBACK, packet_id, 0, self._output.version))
+            packet_id = (data[body - 2] << 8) | data[body - 1]
+            if not packet_id or (newer and self._unacknowledged >= hub.settings.receive_maximum):
+                break
+            topic = data[start + 2 : body - 2]
+            route = self._known_route(topic)
+            if route is None:
+                break
+            payload_bytes += stop - body - (1 if newer else 0)
+            count += 1
+            session = route.targets[0].session if may_pass and len(route.targets) == 1 else None
+            if session is not None and route.targets[0].qos and hub.delivery.passes(session, stop - at):
+                if packets is None or packets.session is not session:
+                    if packets is not None:
+                        packets.leave()
+                    packets = PacketsPassed(session)
+                packets.add(data, at, body, stop)
+                hub.counters.messages_sent += 1
+                hub.counters.publish_bytes_sent += stop - body
+                acks.append(PUBACK_BYTES)
+                acks.append(data[body - 2 : body])
             else:
-                self._unacknowledged += 1
-                self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
-            at += size
-            if at + size > end or data[at : at + length] != head or self._output.closing:
-                break
+                if packets is not None:
+                    packets.leave()  # before what follows
+                    packets = None
+                payload = data[body + 1 if newer else body : stop]
+                self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
+            at = stop
+            start, stop = next_packet(data, at, end, 0x32)
+        if packets is not None:
+            packets.leave()
         if acks:
-            self._output.write(acks[0] if len(acks) == 1 else b"".join(acks))
-        count = (at - position) // size
+            self._output.write(b"".join(acks))
         counters = hub.counters
         counters.packets_received += count
         counters.messages_received += count
-        counters.publish_bytes_received += count * (size - length - (3 if newer else 2))
+        counters.publish_bytes_received += payload_bytes
         return at if count else 0
+
+    def _publish1(
+        self, route: Route, topic: bytes, payload: bytes, packet_id: int, head: bytes, acks: list[bytes]
+    ) -> None:
+        """One message on its short way; `head` as in `publish_known`. PUBACK joins the others if it can leave now."""
+        hub = self._hub
+        session = self.session
+        message = Message(topic.decode(), payload, 1)
+        message.time_us = hub.clock.wall_us
+        message.publisher = session.client_id
+        receivers = hub.publishing.publish_known(route, message, session, head)
+        if hub.commits.log is None and (receivers or head):
+            acks.append(encode_ack(PUBACK, packet_id, 0, self._output.version))
+        else:
+            self._unacknowledged += 1
+            self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
     def _known_route(self, topic: bytes) -> Route | None:
         """The route of a topic to which this client may publish at QoS 1 without more questions."""
         hub = self._hub
-        route = hub.routes.cache.get(topic)
+        route = hub.routes.recent.young.get(topic)
+        if route is None:
+            route = hub.routes.known(topic)
         if (
             route is None
             or not route.plain
@@ -223,6 +286,8 @@ class Incoming:
                 self._aliases = {}
             if topic:
                 self._aliases[alias] = topic
+                if sum([len(name) for name in self._aliases.values()]) > MAX_ALIAS_BYTES:
+                    raise ProtocolViolation("the topics with an alias are too long together", reasons.QUOTA_EXCEEDED)
             else:
                 topic = self._aliases.get(alias, "")
                 if not topic:
@@ -240,13 +305,17 @@ class Incoming:
             if not self._is_allowed(key):
                 if not self._access.may_publish(session, topic):
                     return reasons.NOT_AUTHORIZED
-                if self._allowed is None or len(self._allowed) > MAX_ALLOWED:
-                    self._allowed = set()
-                self._allowed.add(key)
+                if self._allowed is None:
+                    self._allowed = Remembered(ALLOWED_BYTES)
+                self._allowed.put(key, True, ALLOWED_EACH_BYTES + len(key))
         hub = self._hub
         if publish.qos and hub.commits.log is not None and hub.commits.log.full():
             return reasons.QUOTA_EXCEEDED
-        if publish.retain and publish.payload and not hub.retained.has_room(topic):
+        if (
+            publish.retain
+            and publish.payload
+            and not hub.retained.has_room(topic, len(publish.payload) + len(publish.properties))
+        ):
             return reasons.QUOTA_EXCEEDED
         return 0
 
@@ -322,7 +391,7 @@ class Incoming:
         while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
             packet_id = (data[at + 2] << 8) | data[at + 3]
             entry = inflight.get(packet_id)
-            if entry is None or entry.flags & 3 != 1:
+            if entry is None or (entry is not PASSED and entry.flags & 3 != 1):
                 break
             if durable:
                 self._hub.delivery.acknowledged(session, packet_id)
@@ -349,4 +418,4 @@ class Incoming:
             self.acknowledge(PUBCOMP, packet_id, 0)
 
     def _is_allowed(self, topic: bytes) -> bool:
-        return self._allowed is not None and topic in self._allowed
+        return self._allowed is not None and self._allowed.get(topic) is not None

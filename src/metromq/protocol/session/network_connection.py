@@ -8,6 +8,7 @@ class NetworkConnection:
 
     def __init__(self, output: ClientOutput) -> None:
         self.output = output
+        self.slot = 0  # when it is looked at next (see Connections)
 
     def proceed(self) -> None:
         """Lets a client in that was held back."""
@@ -25,8 +26,8 @@ class NetworkConnection:
         """Ends the connection without a word; what was written before still leaves."""
         raise NotImplementedError
 
-    def check(self) -> None:
-        """Called now and then: ends what has taken too long."""
+    def check(self) -> float:
+        """Ends what has taken too long; returns the moment at which it will have, if nothing happens; 0: never."""
         raise NotImplementedError
 
     def lost(self, clean: bool = False) -> None:

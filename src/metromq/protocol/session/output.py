@@ -1,6 +1,6 @@
 """The sending side of connections: what waits to be written, and how much of it may."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
@@ -8,6 +8,9 @@ from metromq.protocol import reasons
 from metromq.protocol.session.message import Message
 from metromq.protocol.wire.encoding import encode, encode_ack
 from metromq.protocol.wire.packets import MQTT5, Ack, Properties
+
+MAX_ALIASES: Final = 1_000  # topics with an alias towards one client, however many it would take,
+MAX_ALIASED_LENGTH: Final = 256  # and how long they may be, so that they take little memory
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -118,7 +121,7 @@ class ClientOutput(Output):
         known = self.aliases.get(topic, 0)
         if known:
             return -known
-        if len(self.aliases) >= self.alias_maximum:
+        if len(self.aliases) >= min(self.alias_maximum, MAX_ALIASES) or len(topic) > MAX_ALIASED_LENGTH:
             return 0
         number = len(self.aliases) + 1
         self.aliases[topic] = number

@@ -9,14 +9,24 @@ from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
 from metromq.protocol.session.federation import CityPlace, LinkCopy
-from metromq.protocol.session.forwarding import to_newer, to_older
+from metromq.protocol.session.forwarding import (
+    NEWER_BYTES,
+    Piece,
+    medley_to_other,
+    packets_of,
+    payload_bytes,
+    to_newer,
+    to_older,
+)
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.links import Links
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
+from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.records import Target
 from metromq.protocol.session.retained_messages import Retained
-from metromq.protocol.session.routes import Route, RouteTable, RouteTarget, ShareGroup, target_of
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.route import Route, ShareGroup
+from metromq.protocol.session.routes import RouteTable
+from metromq.protocol.session.session import RouteTarget, Session
 from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.wire.packets import MQTT5
 
@@ -125,6 +135,10 @@ class Publishing:
             counts.of(message.topic).delivered(count, 0, 1, len(message.payload), "")
         return count
 
+    def passes_packets(self) -> bool:
+        """Whether nobody but the receiving client has to do with a QoS 1 message: no journal, no peer, no recorder."""
+        return self._commits.log is None and not self._city.joined and not self._topic_counts.recording
+
     def publish_system(self, message: Message) -> None:
         """A retained message of the broker itself; never journalled."""
         self._retained.store(message)
@@ -154,7 +168,7 @@ class Publishing:
                 continue
             grant = group.pick(message.topic, self._routes.read_check)
             if grant is not None:
-                self._send_or_queue(target_of(grant), copy, queued)
+                self._send_or_queue(grant.target(), copy, queued)
         if queued or copies:
             self.deliver12(copy, queued, copies, None, 0, uses)
 
@@ -194,7 +208,7 @@ class Publishing:
             if self._city.federation.picks_share(group.name, group.filter, message):
                 grant = group.pick(message.topic, self._routes.read_check)
                 if grant is not None:
-                    picked.append(target_of(grant))
+                    picked.append(grant.target())
         return picked
 
     def spread(
@@ -215,7 +229,7 @@ class Publishing:
         """
         counters = self._counters
         count = len(run) // size
-        payload_bytes = len(run) - count * (topic_end + 1 if newer else topic_end)
+        payloads = len(run) - count * (topic_end + 1 if newer else topic_end)
         other = b""
         sent = 0
         for target in route.targets:
@@ -223,32 +237,58 @@ class Publishing:
             if output is None:
                 continue
             if (output.version == MQTT5) == newer:
-                data = run
-            else:
-                if not other:
-                    other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
-                data = other
-            if (
-                output.stalled
-                or output.waiting_bytes >= output.hard_limit_bytes
-                or len(data) > output.max_packet_bytes * count  # [MQTT-3.1.2-25]
-            ):
-                output.room()
-                output.dropped += count
-                counters.dropped += count
+                sent += self._give(output, run, count, size)
                 continue
-            output.write(data)
-            if output.waiting_bytes > output.soft_limit_bytes:
-                self._delivery.slow = output
-            sent += count
+            if not other:
+                other = to_older(run, size, topic_end, header) if newer else to_newer(run, size, topic_end, header)
+            sent += self._give(output, other, count, len(other) // count)
         counters.messages_sent += sent
-        counters.publish_bytes_sent += sent * (payload_bytes // count)
+        counters.publish_bytes_sent += sent * (payloads // count)
         peers = self._spread_to_peers(copies, run, count, newer, origin) if copies else 0
         if self._topic_counts.recording:
-            topic_count = self._topic_counts.of(route.topic)
+            topic_count = self._topic_counts.of(run[header + 2 : topic_end].decode())
             if not origin:
-                topic_count.published(publisher, count, payload_bytes)
-            topic_count.delivered(sent // count, peers, count, payload_bytes, origin)
+                topic_count.published(publisher, count, payloads)
+            topic_count.delivered(sent // count, peers, count, payloads, origin)
+
+    def spread_medley(self, route: Route, data: bytes, piece: Piece, newer: bool) -> None:
+        """Gives QoS 0 packets of several topics or sizes to everyone on the plain route that all of them have."""
+        other = b""
+        for target in route.targets:
+            output = target.session.output
+            if output is None:
+                continue
+            medley, largest = data, piece.largest
+            is_newer = output.version == MQTT5
+            if is_newer != newer:
+                if not other:
+                    other = medley_to_other(data, newer)
+                medley, largest = other, largest + NEWER_BYTES
+            if largest <= output.max_packet_bytes:
+                if self._give(output, medley, piece.count, largest):
+                    self._counters.messages_sent += piece.count
+                    self._counters.publish_bytes_sent += len(data) - piece.head_bytes
+                continue
+            for packet in packets_of(medley):
+                if self._give(output, packet, 1, len(packet)):
+                    self._counters.messages_sent += 1
+                    self._counters.publish_bytes_sent += payload_bytes(packet, is_newer)
+
+    def _give(self, output: ClientOutput, data: bytes, count: int, largest: int) -> int:
+        """So many packets to one client: all of them or, when it has no room or takes none so large, none."""
+        if (
+            output.stalled
+            or output.waiting_bytes >= output.hard_limit_bytes
+            or largest > output.max_packet_bytes  # [MQTT-3.1.2-25]
+        ):
+            output.room()
+            output.dropped += count
+            self._counters.dropped += count
+            return 0
+        output.write(data)
+        if output.waiting_bytes > output.soft_limit_bytes:
+            self._delivery.slow = output
+        return count
 
     def _spread_to_peers(self, copies: list[LinkCopy], run: bytes, count: int, newer: bool, origin: str) -> int:
         peers = 0

@@ -1,118 +1,23 @@
-"""From a topic name to the sessions that get the message: the filter tree behind a bounded cache of routes."""
+"""From a topic name to those who get the message."""
 
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.protocol.session.backlog import LinkBacklog
-from metromq.protocol.session.session import Grant, Session
-from metromq.protocol.topics.names import matches, validate_topic
+from metromq.protocol.remembered import Remembered
+from metromq.protocol.session.paths import Junction, Paths
+from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
+from metromq.protocol.session.session import Grant, Receiver, Session
+from metromq.protocol.topics.names import split_shared, validate_topic
 from metromq.protocol.topics.tree import FilterTree
 
-MAX_ROUTES: Final = 8192
-ROUTES_SEARCHED: Final = 4096  # past this many a wildcard change empties the cache instead of searching it
-
-
-@final
-class RouteTarget:
-    """One session on a route; overlapping subscriptions of a session are one copy at the highest QoS [MQTT-3.3.4-2]."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.qos = 0
-        self.retain_as_published = False
-        self.no_local = False
-        self.identifiers: tuple[int, ...] = ()
-        self.grants: list[Grant] = []
-
-    def add(self, grant: Grant) -> None:
-        self.grants.append(grant)
-        self.qos = max(self.qos, grant.qos)
-        self.retain_as_published = self.retain_as_published or grant.retain_as_published
-        self.no_local = self.no_local or grant.no_local
-        if grant.identifier:
-            self.identifiers = (*self.identifiers, grant.identifier)
-
-    def without_local(self) -> "RouteTarget | None":
-        """What is left for the publisher's own session [MQTT-3.8.3-3]."""
-        rest = RouteTarget(self.session)
-        for grant in self.grants:
-            if not grant.no_local:
-                rest.add(grant)
-        return rest if rest.grants else None
-
-
-def target_of(grant: Grant) -> RouteTarget:
-    """The one who was picked in a share group."""
-    target = RouteTarget(grant.session)
-    target.add(grant)
-    return target
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ReadCheck:
-    """Whether a session may read a topic; the shell's access list answers."""
-
-    def may_read(self, session: Session, topic: str) -> bool:
-        return True
-
-
-@final
-class ShareGroup:
-    """The members of `$share/name/filter` at this broker; each message goes to one of them [MQTT-4.8.2-4]."""
-
-    def __init__(self, name: str, filter: str) -> None:
-        self.name = name
-        self.filter = filter
-        self.members: list[Grant] = []
-        self.turn = 0
-
-    def pick(self, topic: str, check: ReadCheck | None) -> Grant | None:
-        """In turn among the connected members with room; else who is connected; else a session that waits."""
-        count = len(self.members)
-        best: Grant | None = None
-        best_rank = 3
-        for step in range(count):
-            grant = self.members[(self.turn + step) % count]
-            session = grant.session
-            if check is not None and not check.may_read(session, topic):
-                continue
-            output = session.output
-            if output is None or output.closing:
-                rank = 2
-            elif session.backlog.behind() or output.stalled:
-                rank = 1
-            else:
-                rank = 0
-            if rank < best_rank:
-                best, best_rank = grant, rank
-                if rank == 0:
-                    self.turn = (self.turn + step + 1) % count
-                    return best
-        if count:
-            self.turn = (self.turn + 1) % count
-        return best
-
-
-@final
-class LinkCopy:
-    """One copy of a message for one peer: the link's backlog and what to say beside the message."""
-
-    def __init__(self, backlog: LinkBacklog, note: bytes) -> None:
-        self.backlog = backlog
-        self.note = note
-
-
-@final
-class Route:
-    """Where the messages of one topic go."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.targets: list[RouteTarget] = []
-        self.groups: list[ShareGroup] = []
-        self.plain = True  # QoS 0 bytes may be forwarded to the targets as they came,
-        self.copies: list[LinkCopy] | None = []  # and to these peers; None: peers differ from message to message
+RECENT_BYTES: Final = 512 << 10  # of topics whose routes are remembered: as many as a processor's caches hold,
+DEAR_BYTES: Final = 4 << 20  # or more where an access list or other brokers make it dear to look them up again
+ENTRY_BYTES: Final = 160  # what a topic costs there beside its own length,
+OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
+COPY_BYTES: Final = 200  # and for each peer
+KEPT_IN: Final = 8  # one of so many topics that cost little to look up is remembered: those that come often soon are
+MAX_SHORT_BYTES: Final = 100  # topics up to this length are looked up without a full check of the packet
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -125,103 +30,248 @@ class RemoteCheck:
 
 
 @final
-class RouteTable:
-    """Subscriptions of this broker and the routes that follow from them."""
+class _Several:
+    """More than one subscription to one topic by its name, or a share group."""
 
-    def __init__(self) -> None:
-        self.tree: FilterTree[str, Grant] = FilterTree()
-        self.shares: FilterTree[str, ShareGroup] = FilterTree()
-        self.cache: dict[bytes, Route] = {}
+    def __init__(self, receivers: dict[str, Receiver]) -> None:
+        self.receivers = receivers
+        self._junction: Junction | None = None
+        self._route: Route | None = None
+
+    def route(self, junction: Junction) -> Route:
+        """Together with those who have the topic by a wildcard."""
+        route = self._route
+        if route is None or self._junction is not junction:
+            route = route_to([*junction.receivers, *self.receivers.values()])
+            self._junction, self._route = junction, route
+        return route
+
+    def add(self, key: str, receiver: Receiver) -> None:
+        self.receivers[key] = receiver
+        self._route = None
+
+    def remove(self, key: str) -> None:
+        self.receivers.pop(key, None)
+        self._route = None
+
+
+@final
+class RouteTable:
+    """Subscriptions of this broker and the routes that follow from them.
+
+    Subscriptions to one topic are found by its name, those with wildcards by the paths through their tree. A route is
+    shared by all topics with the same receivers. What is remembered by topic is bounded, in bytes, and nothing depends
+    on it: to find a route anew costs little more.
+    """
+
+    def __init__(self, max_topic_levels: int = 128) -> None:
+        self.tree: FilterTree[str, Receiver] = FilterTree()  # filters with wildcards
+        self.shares: dict[tuple[str, str], ShareGroup] = {}  # by name and filter
+        self._groups: dict[str, int] = {}  # how many of them there are, by filter
+        self.recent: Remembered[bytes, Route] = Remembered(RECENT_BYTES)
         self.read_check: ReadCheck | None = None
         self.remote_check: RemoteCheck | None = None
         self.count = 0
+        self._paths = Paths(self.tree)
+        self._single: dict[str, Grant] = {}  # topics with one subscription by name
+        self._several: dict[str, _Several] = {}  # topics with more
+        self._dice = 0
+        self._short_bytes = min(MAX_SHORT_BYTES, max_topic_levels)
 
     def may_read(self, session: Session, topic: str) -> bool:
         """Whether the access list lets the session's user read the topic now."""
         check = self.read_check
         return check is None or check.may_read(session, topic)
 
-    def add(self, grant: Grant) -> bool:
+    # --- subscriptions --------------------------------------------------------------------------------------------
+
+    def add(self, full_filter: str, grant: Grant) -> bool:
         """Returns whether the subscription is new rather than replaced [MQTT-3.8.4-3]."""
-        old = grant.session.grants.get(grant.full_filter())
+        session = grant.session
+        old = session.grants.get(full_filter)
         if old is not None:
-            self._remove(old)
-        grant.session.grants[grant.full_filter()] = grant
-        if grant.share:
-            group = self.shares.get(grant.filter, grant.share)
-            if group is None:
-                group = ShareGroup(grant.share, grant.filter)
-                self.shares.insert(grant.filter, grant.share, group)
-            group.members.append(grant)
-        else:
-            self.tree.insert(grant.filter, grant.session.client_id, grant)
+            self._remove(full_filter, old)
+        session.grants[full_filter] = grant
         self.count += 1
-        self.invalidate(grant.filter)
+        name, filter = split_shared(full_filter)
+        if not name:
+            self._insert(filter, session.client_id, grant)
+            return old is None
+        group = self.shares.get((name, filter))
+        if group is None:
+            group = ShareGroup(name, filter)
+            self.shares[name, filter] = group
+            self._groups[filter] = self._groups.get(filter, 0) + 1
+            self._insert(filter, _key_of(group), group)
+        group.members.append(grant)
         return old is None
 
     def remove(self, session: Session, full_filter: str) -> Grant | None:
         grant = session.grants.pop(full_filter, None)
         if grant is not None:
-            self._remove(grant)
-            self.invalidate(grant.filter)
+            self._remove(full_filter, grant)
+            if not session.grants:
+                session.last_grant = None  # which keeps the session in memory
         return grant
 
-    def _remove(self, grant: Grant) -> None:
+    def subscriptions(self, filter: str, share: str = "") -> int:
+        """How many there are to exactly this filter."""
+        if share:
+            group = self.shares.get((share, filter))
+            return 0 if group is None else len(group.members)
+        if _is_wild(filter):
+            found = self.tree.count(filter)
+        elif filter in self._single:
+            return 1
+        else:
+            several = self._several.get(filter)
+            found = 0 if several is None else len(several.receivers)
+        return found - self._groups.get(filter, 0)
+
+    def _remove(self, full_filter: str, grant: Grant) -> None:
         self.count -= 1
-        if not grant.share:
-            self.tree.remove(grant.filter, grant.session.client_id)
+        grant.forget_target()
+        name, filter = split_shared(full_filter)
+        if not name:
+            self._take_out(filter, grant.session.client_id, grant)
             return
-        group = self.shares.get(grant.filter, grant.share)
-        if group is not None:
-            group.members.remove(grant)
-            if not group.members:
-                self.shares.remove(grant.filter, grant.share)
+        group = self.shares[name, filter]
+        group.members.remove(grant)
+        if not group.members:
+            del self.shares[name, filter]
+            left = self._groups.pop(filter) - 1
+            if left:
+                self._groups[filter] = left
+            self._take_out(filter, _key_of(group), group)
+
+    def _insert(self, filter: str, key: str, receiver: Receiver) -> None:
+        if _is_wild(filter):
+            self.tree.insert(filter, key, receiver)
+            self._paths.changed(filter)
+        elif filter in self._several:
+            self._several[filter].add(key, receiver)
+        elif filter in self._single:
+            other = self._single.pop(filter)
+            self._paths.forget(filter, other)
+            self._several[filter] = _Several({other.session.client_id: other, key: receiver})
+        elif isinstance(receiver, Grant):
+            self._single[filter] = receiver
+        else:
+            self._several[filter] = _Several({key: receiver})
+        self.invalidate(filter)
+
+    def _take_out(self, filter: str, key: str, receiver: Receiver) -> None:
+        if _is_wild(filter):
+            self.tree.remove(filter, key)
+            self._paths.changed(filter)
+        elif filter in self._several:
+            self._take_out_of_several(filter, key)
+        elif isinstance(receiver, Grant) and self._single.pop(filter, None) is not None:
+            self._paths.forget(filter, receiver)
+        self.invalidate(filter)
+
+    def _take_out_of_several(self, filter: str, key: str) -> None:
+        several = self._several[filter]
+        several.remove(key)
+        if not several.receivers:
+            del self._several[filter]
+        elif len(several.receivers) == 1:
+            (rest,) = several.receivers.values()
+            if isinstance(rest, Grant):
+                del self._several[filter]
+                self._single[filter] = rest
+
+    # --- routes ---------------------------------------------------------------------------------------------------
 
     def invalidate(self, filter: str) -> None:
-        """Forgets the routes that a change of this filter touches."""
-        if "+" not in filter and "#" not in filter:
-            self.cache.pop(filter.encode(), None)
-        elif len(self.cache) > ROUTES_SEARCHED:
-            self.clear()
+        """Forgets what is remembered of the topics that a change of this filter touches."""
+        if _is_wild(filter):
+            self.recent.clear()
         else:
-            for key in [key for key, route in self.cache.items() if matches(filter, route.topic)]:
-                del self.cache[key]
+            self.recent.pop(filter.encode())
 
     def clear(self) -> None:
-        self.cache = {}
+        self.recent.clear()
 
     def find(self, topic: bytes) -> Route:
         """The route of a topic; raises PeerViolation when the bytes are no topic name."""
-        route = self.cache.get(topic)
+        route = self.recent.get(topic)
         if route is None:
             name = topic.decode()
             validate_topic(name)
-            route = self.build(name)
-            if len(self.cache) >= MAX_ROUTES:
-                self.clear()
-            self.cache[topic] = route
+            route = self._look_up(topic, name)
+        return route
+
+    def known(self, topic: bytes) -> Route | None:
+        """The same for bytes of a packet that nobody has checked; None: they need a closer look."""
+        route = self.recent.get(topic)
+        if route is not None or len(topic) > self._short_bytes:
+            return route
+        try:
+            name = topic.decode()
+        except UnicodeDecodeError:
+            return None
+        if "+" in name or "#" in name or "\0" in name:
+            return None
+        return self._look_up(topic, name)
+
+    def _look_up(self, topic: bytes, name: str) -> Route:
+        shared = self.build(name)
+        if self.read_check is None and self.remote_check is None:
+            self._dice = (self._dice * 25_173 + 13_849) & 0xFFFF
+            if self._dice < 0x1_0000 // KEPT_IN:
+                self.recent.put(topic, shared, ENTRY_BYTES + len(topic))
+            return shared
+        route = self._for_topic(name, shared)
+        size = ENTRY_BYTES + len(topic)
+        if route is not shared:
+            size += OWN_ROUTE_BYTES + 8 * len(route.targets) + COPY_BYTES * len(route.copies or ())
+        self.recent.limit_bytes = DEAR_BYTES
+        self.recent.put(topic, route, size)
         return route
 
     def build(self, topic: str) -> Route:
-        route = Route(topic)
-        route.plain = not topic.startswith("$")  # the long way knows who may publish there
-        by_session: dict[str, RouteTarget] = {}
-        check = self.read_check
-        for grant in self.tree.match(topic):
-            session = grant.session
-            if check is not None and not check.may_read(session, topic):
-                continue
-            target = by_session.get(session.client_id)
-            if target is None:
-                target = RouteTarget(session)
-                by_session[session.client_id] = target
-                route.targets.append(target)
-            target.add(grant)
-            if grant.no_local or grant.identifier:
-                route.plain = False
-        route.groups = self.shares.match(topic)
-        if route.groups:
-            route.plain = False
-        if self.remote_check is not None:
-            route.copies = self.remote_check.run_copies(topic)
+        """The route by subscriptions alone."""
+        if topic.startswith("$"):
+            return self._build_hidden(topic)
+        junction = self._paths.find(topic)
+        grant = self._single.get(topic) if self._single else None
+        if grant is not None:
+            return self._paths.with_one(junction, grant)
+        several = self._several.get(topic) if self._several else None
+        return junction.route if several is None else several.route(junction)
+
+    def _build_hidden(self, topic: str) -> Route:
+        receivers = self.tree.match(topic)
+        grant = self._single.get(topic)
+        if grant is not None:
+            receivers.append(grant)
+        several = self._several.get(topic)
+        if several is not None:
+            receivers.extend(several.receivers.values())
+        route = route_to(receivers)
+        route.plain = False  # the long way knows who may publish there
         return route
+
+    def _for_topic(self, topic: str, shared: Route) -> Route:
+        """The route without those who may not read this topic, and with the peers that get its messages."""
+        check = self.read_check
+        targets = shared.targets
+        if check is not None:
+            targets = [target for target in targets if check.may_read(target.session, topic)]
+        remote = self.remote_check
+        copies = remote.run_copies(topic) if remote is not None else shared.copies
+        if len(targets) == len(shared.targets) and copies is not None and not copies:
+            return shared
+        route = Route()
+        route.targets, route.groups, route.plain, route.copies = targets, shared.groups, shared.plain, copies
+        return route
+
+
+def _is_wild(filter: str) -> bool:
+    return "+" in filter or "#" in filter
+
+
+def _key_of(group: ShareGroup) -> str:
+    """A key beside those of clients, whose identifiers never hold the null character [MQTT-1.5.4-2]."""
+    return f"\0{group.name}"

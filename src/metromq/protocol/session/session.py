@@ -11,14 +11,17 @@ from metromq.protocol.wire.packets import Will
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
 
 
+class Receiver:
+    """Whom a topic filter leads to: a subscription, or a group that shares one."""
+
+
 @final
-class Grant:
-    """A subscription as granted: one filter of one session."""
+class Grant(Receiver):
+    """How a session has subscribed; all filters that it has in the same way share one, since most are alike."""
 
     def __init__(
         self,
         session: "Session",
-        filter: str,
         share: str,
         qos: int,
         no_local: bool,
@@ -27,17 +30,26 @@ class Grant:
         identifier: int,
     ) -> None:
         self.session = session
-        self.filter = filter  # without `$share/group/`
         self.share = share  # the group's name; empty: not shared
         self.qos = qos
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier  # 0: none
-        self.since_us = 0  # since when the city is to know of it, by the clock of this broker; 0: not recorded
+        self._target: RouteTarget | None = None
 
-    def full_filter(self) -> str:
-        return f"$share/{self.share}/{self.filter}" if self.share else self.filter
+    def target(self) -> "RouteTarget":
+        """What stands for it on routes that lead to its session by no other subscription."""
+        target = self._target
+        if target is None:
+            target = RouteTarget(self.session)
+            target.add(self)
+            self._target = target
+        return target
+
+    def forget_target(self) -> None:
+        """So that neither keeps the other, and the session, in memory."""
+        self._target = None
 
 
 @final
@@ -54,7 +66,10 @@ class Session:
         self.window = 65535  # how many messages the client takes at once
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
-        self.grants: dict[str, Grant] = {}
+        self.grants: dict[str, Grant] = {}  # by filter, with `$share/group/` where it is shared
+        self.last_grant: Grant | None = None
+        # In a city: since when it is to know of each filter, by this broker's clock; what is not there is not known.
+        self.wanted_us: dict[str, int] | None = None
         self.expiry_s = 0
         self.closed = False
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
@@ -72,3 +87,72 @@ class Session:
         self.greeted_us = 0  # the last CONNECT that was let in: what its client knows of the session
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
+
+    def wants_since(self, full_filter: str, wall_us: int) -> None:
+        if self.wanted_us is None:
+            self.wanted_us = {}
+        self.wanted_us[full_filter] = wall_us
+
+    def since_us(self, full_filter: str) -> int:
+        """Since when the city is to know that the session wants it; 0: not recorded."""
+        return self.wanted_us.get(full_filter, 0) if self.wanted_us is not None else 0
+
+    def gave_up(self, full_filter: str) -> None:
+        if self.wanted_us is not None:
+            self.wanted_us.pop(full_filter, None)
+
+    def grant(
+        self, share: str, qos: int, no_local: bool, retain_as_published: bool, retain_handling: int, identifier: int
+    ) -> Grant:
+        """For a new subscription: the last one's if that is alike."""
+        last = self.last_grant
+        if (
+            last is not None
+            and last.share == share
+            and last.qos == qos
+            and last.no_local == no_local
+            and last.retain_as_published == retain_as_published
+            and last.retain_handling == retain_handling
+            and last.identifier == identifier
+        ):
+            return last
+        grant = Grant(self, share, qos, no_local, retain_as_published, retain_handling, identifier)
+        self.last_grant = grant
+        return grant
+
+
+@final
+class RouteTarget:
+    """One session on a route; overlapping subscriptions of a session are one copy at the highest QoS [MQTT-3.3.4-2]."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.qos = 0
+        self.retain_as_published = False
+        self.no_local = False
+        self.identifiers: tuple[int, ...] = ()
+        self.grants: list[Grant] = []
+
+    def add(self, grant: Grant) -> None:
+        self.grants.append(grant)
+        self.qos = max(self.qos, grant.qos)
+        self.retain_as_published = self.retain_as_published or grant.retain_as_published
+        self.no_local = self.no_local or grant.no_local
+        if grant.identifier:
+            self.identifiers = (*self.identifiers, grant.identifier)
+
+    def with_grant(self, grant: Grant) -> "RouteTarget":
+        """The same with one more subscription of the session; this one may be on other routes and stays as it is."""
+        target = RouteTarget(self.session)
+        for known in self.grants:
+            target.add(known)
+        target.add(grant)
+        return target
+
+    def without_local(self) -> "RouteTarget | None":
+        """What is left for the publisher's own session [MQTT-3.8.3-3]."""
+        rest = RouteTarget(self.session)
+        for grant in self.grants:
+            if not grant.no_local:
+                rest.add(grant)
+        return rest if rest.grants else None

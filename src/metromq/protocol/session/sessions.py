@@ -1,6 +1,6 @@
 """The sessions of this broker's clients: how they begin, wait, move, and end, and the wills they leave."""
 
-from typing import final
+from typing import Final, final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.reasons import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
@@ -39,6 +39,9 @@ class _ProceedLater(Waiter):
         self.sessions.erased(self.connection, self.client_id)
 
 
+LOOK_S: Final = 5.0  # detached sessions are looked at so often, or when the next of them is due
+
+
 @final
 class Sessions:
     """Every session by its client identifier, connected or not.
@@ -75,6 +78,7 @@ class Sessions:
         self._subscriptions = subscriptions
         self._city = city
         self._counters = counters
+        self._look_at = 0.0  # when a detached session may be due
 
     def get(self, client_id: str) -> Session | None:
         return self.by_client_id.get(client_id)
@@ -228,8 +232,8 @@ class Sessions:
         self._commits.append(records.SESSION_OPENED, store.pack_session(session))
         if not backlog.durable:
             backlog.durable = True
-            for grant in session.grants.values():
-                self._commits.append(records.SUBSCRIBED, store.pack_grant(grant))
+            for full_filter, grant in session.grants.items():
+                self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
 
     def record_seen(self, session: Session) -> None:
         """What a session has had elsewhere is written down."""
@@ -266,11 +270,13 @@ class Sessions:
             self.close(session)
             return
         self.detached[session.client_id] = session
+        self._look_soon(session)
         if will is not None and will.delay_s == 0:
             self._publish_will(session)
             return
         if will is not None:
             session.will_at = self._clock.now + will.delay_s
+            self._look_soon(session)
         self._city.federation.will_changed(session)
 
     def close(self, session: Session) -> None:
@@ -326,14 +332,24 @@ class Sessions:
 
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
-        if not self.detached or self._clock.now < self._rests_until:
-            return
         now = self._clock.now
+        if not self.detached or now < self._look_at or now < self._rests_until:
+            return
+        self._look_at = now + LOOK_S
         for session in list(self.detached.values()):
             if session.will_at and session.will_at <= now:
                 self._publish_will(session)
             if session.expiry_s != NEVER and session.detached_at + session.expiry_s <= now:
                 self.close(session)
+            else:
+                self._look_soon(session)
+
+    def _look_soon(self, session: Session) -> None:
+        """Sees to it that a detached session is looked at when its will or its end is due."""
+        if session.will_at:
+            self._look_at = min(self._look_at, session.will_at)
+        if session.expiry_s != NEVER:
+            self._look_at = min(self._look_at, session.detached_at + session.expiry_s)
 
     # --- after a restart ------------------------------------------------------------------------------------------
 
@@ -355,3 +371,4 @@ class Sessions:
         session.detached_at = self._clock.now - away_s
         if session.will is not None:
             session.will_at = max(session.detached_at + session.will.delay_s, 1e-9)
+        self._look_soon(session)

@@ -8,6 +8,7 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.session.records import MAX_IDENTIFIERS, decode_message, encode_message
 from metromq.protocol.session.seen_ids import unpack_seen
 from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.topics.names import split_shared
 from metromq.protocol.wire.packets import Will
 
 OLD_LINK_PREFIX: Final = "$link/"  # of the client identifiers by which releases before LINK_OPENED recorded links
@@ -51,21 +52,21 @@ def unpack_detached(session: Session, reader: Unpacker) -> None:
     session.will = _unpack_will(reader)
 
 
-def pack_grant(grant: Grant) -> bytes:
+def pack_grant(full_filter: str, grant: Grant) -> bytes:
+    share, filter = split_shared(full_filter)
     flags = (
         grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
     )
-    packer = (
-        Packer().u32(grant.session.backlog.number).text(grant.filter).text(grant.share).u8(flags).u32(grant.identifier)
-    )
-    return packer.u64(grant.since_us).done()
+    packer = Packer().u32(grant.session.backlog.number).text(filter).text(share).u8(flags).u32(grant.identifier)
+    return packer.u64(grant.session.since_us(full_filter)).done()
 
 
-def unpack_grant(session: Session, reader: Unpacker) -> Grant:
+def unpack_grant(session: Session, reader: Unpacker) -> tuple[str, Grant, int]:
+    """The filter, with its group where it is shared, how the session has subscribed to it, and since when."""
     filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
-    grant = Grant(session, filter, share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
-    grant.since_us = 0 if reader.at_end() else reader.u64()
-    return grant
+    grant = session.grant(share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
+    since_us = 0 if reader.at_end() else reader.u64()
+    return (f"$share/{share}/{filter}" if share else filter), grant, since_us
 
 
 def _pack_will(packer: Packer, will: Will | None) -> None:
@@ -97,6 +98,7 @@ def copy_of(session: Session) -> Session:
     copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
+    copy.wanted_us = session.wanted_us.copy() if session.wanted_us is not None else None
     if session.incoming:
         copy.incoming = session.incoming.copy()
     _copy_backlog(session.backlog, copy.backlog)
@@ -131,8 +133,8 @@ def pack_state(session: Session) -> bytes:
     packer = Packer().u32(session.backlog.number).text(session.client_id).blob(pack_session(session))
     packer.u8(1 if session.connection is not None else 0).u64(session.detached_wall_us)
     packer.u32(len(session.grants))
-    for grant in session.grants.values():
-        packer.blob(pack_grant(grant))
+    for full_filter, grant in session.grants.items():
+        packer.blob(pack_grant(full_filter, grant))
     packer.u32(len(session.incoming))
     for packet_id in session.incoming:
         packer.u16(packet_id)
@@ -142,7 +144,7 @@ def pack_state(session: Session) -> bytes:
     return packer.done()
 
 
-def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
+def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
     """The session, its subscriptions and whether a client was connected when the snapshot was made."""
     reader = Unpacker(data)
     session = Session(reader.u32(), reader.text())
@@ -152,11 +154,14 @@ def unpack_state(data: bytes) -> tuple[Session, list[Grant], bool]:
     unpack_session(session, details)
     attached = bool(reader.u8())
     session.detached_wall_us = reader.u64()
-    grants: list[Grant] = []
+    grants: list[tuple[str, Grant]] = []
     for _ in range(reader.u32()):
         inner = Unpacker(reader.blob())
         inner.u32()
-        grants.append(unpack_grant(session, inner))
+        full_filter, grant, since_us = unpack_grant(session, inner)
+        if since_us:
+            session.wants_since(full_filter, since_us)
+        grants.append((full_filter, grant))
     for _ in range(reader.u32()):
         session.incoming[reader.u16()] = None
     _unpack_backlog(reader, session.backlog)

@@ -18,7 +18,7 @@ from metromq.protocol.wire.packets import Subscription
 
 @final
 class Subscriptions:
-    """Changes the route table, and knows how many subscriptions each filter has."""
+    """Changes the route table, and tells the city of first and last subscriptions."""
 
     def __init__(
         self,
@@ -30,7 +30,6 @@ class Subscriptions:
         counters: BrokerCounters,
         topic_counts: TopicCounts,
     ) -> None:
-        self.interests: dict[tuple[str, str], int] = {}  # (filter, share) -> subscriptions
         self._settings = settings
         self._clock = clock
         self._commits = commits
@@ -43,19 +42,19 @@ class Subscriptions:
         """Grants a subscription that has been checked; returns whether it is new."""
         share, filter = split_shared(wanted.filter)
         qos = min(wanted.qos, self._settings.max_qos)
-        grant = Grant(
-            session, filter, share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
+        grant = session.grant(
+            share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
         )
-        known = session.grants.get(wanted.filter)
-        grant.since_us = known.since_us if known is not None else self._clock.wall_us
-        new = self._routes.add(grant)
+        if self._city.joined and wanted.filter not in session.grants:
+            session.wants_since(wanted.filter, self._clock.wall_us)
+        new = self._routes.add(wanted.filter, grant)
         self._counters.subscribes += 1
         if new and self._topic_counts.recording:  # one that is granted again is no further subscriber
             count = self._topic_counts.of(filter)
             count.opened += 1
-            count.most_subscribers = max(count.most_subscribers, self.interests.get((filter, share), 0) + 1)
+            count.most_subscribers = max(count.most_subscribers, self._routes.subscriptions(filter, share))
         if session.backlog.durable:
-            self._commits.append(records.SUBSCRIBED, store.pack_grant(grant), True)
+            self._commits.append(records.SUBSCRIBED, store.pack_grant(wanted.filter, grant), True)
         if new:
             self._interested(filter, share)
         return new
@@ -72,29 +71,25 @@ class Subscriptions:
             self._commits.append(records.UNSUBSCRIBED, Packer().u32(backlog.number).text(full_filter).done(), True)
         return True
 
-    def restore(self, grant: Grant) -> None:
+    def restore(self, full_filter: str, grant: Grant) -> None:
         """A subscription that the journal, or another broker, knows of."""
-        if self._routes.add(grant):
-            self._interested(grant.filter, grant.share)
+        if self._routes.add(full_filter, grant):
+            share, filter = split_shared(full_filter)
+            self._interested(filter, share)
 
     def drop(self, session: Session, full_filter: str) -> None:
         """Takes a subscription away without a record of it."""
-        grant = self._routes.remove(session, full_filter)
-        if grant is None:
+        if self._routes.remove(session, full_filter) is None:
             return
-        key = (grant.filter, grant.share)
-        count = self.interests.get(key, 0) - 1
-        if count > 0:
-            self.interests[key] = count
-            if grant.share:
-                self._city.federation.subscribed(grant.filter, grant.share, count)
-        else:
-            self.interests.pop(key, None)
-            self._city.federation.unsubscribed(grant.filter, grant.share)
+        session.gave_up(full_filter)
+        share, filter = split_shared(full_filter)
+        count = self._routes.subscriptions(filter, share)
+        if count == 0:
+            self._city.federation.unsubscribed(filter, share)
+        elif share:
+            self._city.federation.subscribed(filter, share, count)
 
     def _interested(self, filter: str, share: str) -> None:
-        key = (filter, share)
-        count = self.interests.get(key, 0)
-        self.interests[key] = count + 1
-        if count == 0 or share:
-            self._city.federation.subscribed(filter, share, count + 1)
+        count = self._routes.subscriptions(filter, share)
+        if count == 1 or share:
+            self._city.federation.subscribed(filter, share, count)

@@ -5,7 +5,8 @@ A message costs one look-up by topic and a few additions; the fast path for lone
 
 from typing import Final, final
 
-MAX_TOPICS: Final = 100_000  # counts of further topics are added up under the empty name
+MAX_TOPICS: Final = 100_000  # counts of further topics are added up under the empty name,
+MAX_TOPIC_LENGTHS: Final = 32 << 20  # and when the names are longer than this together
 DELAY_BUCKETS: Final = 32  # bucket i counts delays in [2^(i-1), 2^i) microseconds; the last takes everything longer
 
 
@@ -64,6 +65,7 @@ class TopicCounts:
         self.topics: dict[str, TopicCount] = {}
         self.connects = 0
         self.delays: list[int] = []
+        self._lengths = 0
 
     def record(self, window_us: int, wall_us: int) -> None:
         """From now on; somebody takes what is in `closed`."""
@@ -75,6 +77,7 @@ class TopicCounts:
         self.start_us = wall_us - wall_us % self.window_us
         self.until_us = self.start_us + self.window_us
         self.topics = {}
+        self._lengths = 0
         self.connects = 0
         self.delays = [0] * DELAY_BUCKETS
 
@@ -86,7 +89,8 @@ class TopicCounts:
     def of(self, topic: str) -> TopicCount:
         count = self.topics.get(topic)
         if count is None:
-            if len(self.topics) >= MAX_TOPICS:
+            self._lengths += len(topic)
+            if len(self.topics) >= MAX_TOPICS or self._lengths > MAX_TOPIC_LENGTHS:
                 topic = ""
                 count = self.topics.get(topic)
             if count is None:

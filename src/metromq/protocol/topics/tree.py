@@ -26,7 +26,7 @@ class FilterTree(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self._root: TreeNode[K, V] = TreeNode()
+        self.root: TreeNode[K, V] = TreeNode()
         self._size = 0
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class FilterTree(Generic[K, V]):
 
     def insert(self, filter: str, key: K, value: V) -> bool:
         """Stores the value, replacing the one of the same filter and key; True when there was none."""
-        node = self._root
+        node = self.root
         levels = filter.split("/")
         beyond = levels[-1] == "#"
         if beyond:
@@ -61,6 +61,12 @@ class FilterTree(Generic[K, V]):
         values = path[-1].beyond if _is_beyond(filter) else path[-1].values
         return None if values is None else values.get(key)
 
+    def count(self, filter: str) -> int:
+        """How many values this very filter has."""
+        path = self._path(filter)
+        values = None if not path else path[-1].beyond if _is_beyond(filter) else path[-1].values
+        return 0 if values is None else len(values)
+
     def remove(self, filter: str, key: K) -> bool:
         """Forgets the value and every node that nothing needs any more; False when it was not there."""
         path = self._path(filter)
@@ -85,7 +91,7 @@ class FilterTree(Generic[K, V]):
     def match(self, topic: str) -> list[V]:
         """The values of all filters that match the topic, in no promised order."""
         found: list[V] = []
-        root = self._root
+        root = self.root
         # A wildcard in the first level never matches a `$` topic [MQTT-4.7.2-1].
         hidden = topic.startswith("$")
         if root.beyond is not None and not hidden:
@@ -117,7 +123,7 @@ class FilterTree(Generic[K, V]):
 
     def items(self) -> Iterator[tuple[str, K, V]]:
         """Every filter, key and value."""
-        pending: list[tuple[str, TreeNode[K, V]]] = [("", self._root)]
+        pending: list[tuple[str, TreeNode[K, V]]] = [("", self.root)]
         while pending:
             prefix, node = pending.pop()
             if node.values is not None:
@@ -135,7 +141,7 @@ class FilterTree(Generic[K, V]):
     def nodes(self) -> int:
         """How many levels the tree stores below its root; memory grows with these."""
         count = -1
-        pending = [self._root]
+        pending = [self.root]
         while pending:
             node = pending.pop()
             count += 1
@@ -147,7 +153,7 @@ class FilterTree(Generic[K, V]):
 
     def _path(self, filter: str) -> list[TreeNode[K, V]]:
         """The nodes from the root to the filter's own; empty when there is no such node."""
-        node = self._root
+        node = self.root
         path = [node]
         levels = filter.split("/")
         if levels[-1] == "#":

@@ -1,0 +1,119 @@
+"""Routes against a linear scan over all subscriptions, while these come and go, and what is remembered of topics."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metromq.protocol.session.routes import RECENT_BYTES, RouteTable
+from metromq.protocol.session.session import Grant, Session
+from metromq.protocol.topics.names import matches
+from tests.protocol.topics.test_names import FILTERS, TOPICS
+
+CLIENTS = ("x", "y", "z")
+SHARES = ("", "", "", "g", "h")
+CHANGES = st.tuples(st.booleans(), st.sampled_from(CLIENTS), FILTERS | TOPICS.filter(bool), st.sampled_from(SHARES))
+STEPS = st.lists(CHANGES | TOPICS.filter(bool), max_size=40)
+Subscriptions = dict[tuple[str, str, str], Grant]  # by client, filter and share
+
+
+class Table:
+    """A route table and its slow twin."""
+
+    def __init__(self) -> None:
+        self.routes = RouteTable()
+        self.sessions = {name: Session(number, name) for number, name in enumerate(CLIENTS)}
+        self.twin: Subscriptions = {}
+
+    def change(self, subscribes: bool, client: str, filter: str, share: str = "", identifier: int = 0) -> None:
+        key = (client, filter, share)
+        full_filter = f"$share/{share}/{filter}" if share else filter
+        session = self.sessions[client]
+        if subscribes:
+            grant = session.grant(share, 0, False, False, 0, identifier)
+            assert self.routes.add(full_filter, grant) is (key not in self.twin)
+            self.twin[key] = grant
+        else:
+            assert (self.routes.remove(session, full_filter) is not None) is (key in self.twin)
+            self.twin.pop(key, None)
+        same = [one for one in self.twin if one[1:] == (filter, share)]
+        assert self.routes.subscriptions(filter, share) == len(same)
+        assert self.routes.count == len(self.twin)
+
+    def check(self, topic: str) -> None:
+        route = self.routes.find(topic.encode())
+        found = {key for key in self.twin if matches(key[1], topic)}
+        assert sorted(t.session.client_id for t in route.targets) == sorted({c for c, _, share in found if not share})
+        assert sorted((g.name, g.filter) for g in route.groups) == sorted({(s, f) for _, f, s in found if s})
+        for target in route.targets:
+            subscribed = [key for key in found if key[0] == target.session.client_id and not key[2]]
+            assert len(target.grants) == len(subscribed)
+        if not topic.startswith("$"):
+            assert self.routes.known(topic.encode()) in (None, route)
+
+
+@given(steps=STEPS)
+@settings(max_examples=400)
+def test_routes_against_a_linear_scan(steps: list[tuple[bool, str, str, str] | str]) -> None:
+    table = Table()
+    for step in steps:
+        if isinstance(step, str):
+            table.check(step)
+        else:
+            table.change(*step)
+    for step in steps:
+        table.check(step if isinstance(step, str) else step[2].replace("+", "a").replace("#", "b"))
+
+
+@given(filters=st.lists(FILTERS, min_size=1, max_size=6), topics=st.lists(TOPICS.filter(bool), min_size=1, max_size=4))
+@settings(max_examples=200)
+def test_paths_follow_every_coming_and_going(filters: list[str], topics: list[str]) -> None:
+    """Each topic is asked for between any two changes, so that there is always something to forget."""
+    table = Table()
+    for subscribes in (True, False, True):
+        for number, filter in enumerate(filters):
+            table.change(subscribes, CLIENTS[number % 3], filter)
+            for topic in topics:
+                table.check(topic)
+
+
+def test_topics_of_one_receiver_share_a_route() -> None:
+    table = Table()
+    table.change(True, "x", "city/#")
+    table.change(True, "y", "a/1")
+    table.change(True, "y", "a/2")
+    routes = table.routes
+    assert routes.find(b"city/1/2") is routes.find(b"city/3")
+    assert routes.find(b"a/1") is routes.find(b"a/2")
+    assert routes.find(b"a/3") is routes.find(b"b")
+
+
+def test_bytes_that_are_no_topic_need_a_closer_look() -> None:
+    routes = RouteTable(max_topic_levels=8)
+    for topic in (b"a/+", b"#", b"a\0", b"\xff", b"a/" * 20, b"a" * 1000):
+        assert routes.known(topic) is None
+    assert routes.known(b"a/b") is not None
+
+
+@pytest.mark.parametrize(("length", "count"), [(20, 200_000), (60_000, 2_000)])
+def test_what_is_remembered_of_topics_is_bounded_in_bytes(length: int, count: int) -> None:
+    table = Table()
+    table.change(True, "x", "#")
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            table.routes.find(f"{number:06}/".encode().ljust(length, b"x"))
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 1.5 * RECENT_BYTES
+
+
+def test_topics_that_come_often_are_remembered_among_many_that_do_not() -> None:
+    table = Table()
+    table.change(True, "x", "#")
+    for number in range(100_000):
+        table.routes.find(f"once/{number}".encode())
+        table.routes.find(f"often/{number % 7}".encode())
+    assert all(f"often/{number}".encode() in table.routes.recent.young for number in range(7))
