@@ -14,7 +14,7 @@ from tests.chaos.brokers import DEADLINE_S, Brokers, StandsStill
 from tests.chaos.devices import Device, Event
 
 LONGEST_DELAY_S = 3.0  # of a will: virtual time makes longer ones for free
-LAST_S = 6.0  # longer than any will waits
+LAST_S = 3.0  # for everybody to take what waits
 REST_S = 1.5  # so long nothing comes any more
 QUIET_S = 60.0
 RETAINED_S = 2.0  # newcomers get what is retained within a second
@@ -56,6 +56,7 @@ class LiveStorm(Stage):
                 device.hang_up(False)
             self.brokers.close()
         self.seen.faults += [(start, "0 pause machine") for start, _ in self.brokers.stalls]
+        self.seen.mends += [(end, "0 resume machine") for _, end in self.brokers.stalls]
         return self.seen
 
     # Time.
@@ -97,7 +98,7 @@ class LiveStorm(Stage):
             if last.keeps and not device.is_open:
                 self._connect(GOODBYE, name, last.broker, "keeps")
                 self._wait_open(device)
-        self._pause(LAST_S)
+        self._pause(self.longest_will() + LAST_S)
         self._settle()
         for name in self.names:
             self._probe(name)

@@ -198,3 +198,14 @@ def test_a_client_that_got_in_unasked_leaves_when_the_owner_is_known() -> None:
     assert city.brokers["b2"].unanswered(client) == [SessionFound(client, 2, "")]
     city.living()
     assert ("b2", SessionTaken(client, 1, "b1", False, True)) in city.done
+
+
+def test_a_move_that_a_dead_link_swallowed_is_told_again() -> None:
+    up = {"b1"}
+    keeper = Directory("b0", ("b0",), HybridClock(), up)
+    keeper.claimed("b1", ClientClaim("c", 10, False, False))
+    told = keeper.connected("c", 20, False, False)
+    moved = [effect for effect in told if isinstance(effect, Send) and isinstance(effect.frame, ClientMoved)]
+    assert [effect.peer for effect in moved] == ["b1"]
+    assert moved[0] in keeper.reconnected("b1")
+    assert moved[0] in keeper.reconnected("b1"), "the next link may be dead, too"

@@ -51,6 +51,12 @@ class Announcer:
             inner = plain_filter(topic_filter)
             self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
 
+    def wanted_since(self, topic_filter: str, since_us: int) -> None:
+        """After a restart: a filter is older than this process, and not all peers may have been told of it."""
+        wanted = self._wanted.get(topic_filter)
+        if wanted is not None:
+            wanted.since_us = min(wanted.since_us, since_us)
+
     def untold(self, topic_filter: str) -> tuple[int, tuple[str, ...]]:
         """Since when the filter is wanted, and the peers that should know and do not yet."""
         wanted = self._wanted.get(topic_filter)

@@ -16,6 +16,8 @@ from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
 NO_SESSION = (1 << 62) - 1  # when a session was opened that is not there yet: later than any other
+TOLD_AGAIN_US = 600_000_000  # no link is dead for longer without anybody seeing it
+MAX_TOLD = 10_000  # of each peer
 _MASK = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that multiplying mixes the low bits of a hash into the high ones
 
@@ -63,6 +65,8 @@ class Directory:
         self._clock = clock
         self._up = up
         self._owed: dict[str, dict[str, ClientMoved]] = {}  # to peers out of reach: nothing else would tell them
+        # To others, and when: a link may be dead for a while before anybody sees it.
+        self._told: dict[str, dict[str, tuple[int, ClientMoved]]] = {}
         self._hashes = _hashes(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
@@ -149,8 +153,11 @@ class Directory:
 
     def reconnected(self, peer: str) -> list[Effect]:
         """What was told over the link before it broke may be lost: tell it again."""
-        owed: list[Effect] = [Send(peer, frame) for frame in self._owed.pop(peer, {}).values()]
-        return owed + self._tell_all(lambda client, own: own.told == peer)
+        told, owed = self._told.pop(peer, {}), self._owed.pop(peer, {})
+        since_us = self._clock.stamp_us() - TOLD_AGAIN_US
+        again = {client: frame for client, (time_us, frame) in told.items() if time_us >= since_us}
+        effects = [effect for frame in {**again, **owed}.values() for effect in self._to(peer, frame)]
+        return effects + self._tell_all(lambda client, own: own.told == peer)
 
     def unanswered(self, client: str) -> list[Effect]:
         """The host has waited long enough: let the client in without a session from elsewhere."""
@@ -212,6 +219,12 @@ class Directory:
         effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
         return effects
 
+    def passed_on(self, broker: str, taken: SessionTaken, user: str, opened_us: int) -> list[Effect]:
+        """The session that was taken from here had gone to `broker`, which is told where its client is."""
+        return self._to(
+            broker, ClientMoved(taken.client, taken.time_us, taken.broker, taken.clean_start, user, opened_us)
+        )
+
     def released(self, peer: str, released: ClientReleased) -> None:
         place = self._places.get(released.client)
         if place is not None and place.broker == peer and place.time_us <= released.time_us:
@@ -240,10 +253,19 @@ class Directory:
             if self._up is not None and broker not in self._up and isinstance(frame, ClientMoved):
                 self._owed.setdefault(broker, {})[frame.client] = frame
                 return []
+            if isinstance(frame, ClientMoved):
+                self._remember(broker, frame)
             return [Send(broker, frame)]
         if isinstance(frame, ClientClaim):
             return self.claimed(self._name, frame)
         return self.answered(frame) if isinstance(frame, ClientAnswer) else self.moved(frame)
+
+    def _remember(self, broker: str, frame: ClientMoved) -> None:
+        told = self._told.setdefault(broker, {})
+        told.pop(frame.client, None)
+        told[frame.client] = (self._clock.stamp_us(), frame)
+        if len(told) > MAX_TOLD:
+            del told[next(iter(told))]
 
 
 def _moved(client: str, to: _Place, clean_start: bool) -> ClientMoved:

@@ -60,7 +60,7 @@ class Distributor(Protocol):
 def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:
     """Where the message goes, and whether it is the same for every message of the topic."""
     suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
-    shares = [share for share in _shares(host, arrival.topic) if share not in arrival.shares_done]
+    shares = [share for share in shares_for(host, arrival.topic) if share not in arrival.shares_done]
     onward, looped = _allowed(host, arrival, suggestion.onward)
     serves = suggestion.audience is not Audience.NOBODY
     if not serves:
@@ -133,18 +133,30 @@ def _other_relays(onward: list[Onward], own: Onward) -> tuple[str, ...]:
     return tuple(item.peer for item in onward if item.stage == RELAY and item.peer != own.peer)
 
 
-def pass_shares(host: Distributor, shares: tuple[str, ...], origin: str, number: int, limit: int) -> tuple[Hop, ...]:
-    """For shared subscriptions whose members have left since this broker was chosen: another one that has members."""
+def pass_shares(host: Distributor, shares: tuple[str, ...], arrival: Arrival, sender: str) -> tuple[Hop, ...]:
+    """For shared subscriptions whose members have left since this broker was chosen: another one that has members.
+
+    Where this broker knows of none, the sender may: brokers are told of members only if they distribute the topic. It
+    gets the message back, once.
+    """
     chosen: dict[str, tuple[str, ...]] = {}
-    for share in shares if limit > 0 else ():
+    returned: tuple[str, ...] = ()
+    for share in shares if arrival.limit > 0 else ():
         members = {peer: count for peer, count in _members(host, share).items() if peer != host.name}
         if members:
-            broker = pick(share, members, origin, number)
+            broker = pick(share, members, arrival.origin, arrival.number)
             chosen[broker] = (*chosen.get(broker, ()), share)
-    return tuple(Hop(peer, FINAL, True, (peer,), picked, limit=limit - 1) for peer, picked in chosen.items())
+        elif sender in host.router.announce_to(share) and sender not in arrival.served:
+            returned = (*returned, share)
+    limit = arrival.limit - 1
+    hops = [Hop(peer, FINAL, True, (peer,), picked, limit=limit, passed=True) for peer, picked in chosen.items()]
+    if returned:
+        hops.append(Hop(sender, FINAL, True, (sender, host.name), returned, limit=limit, passed=True))
+    return tuple(hops)
 
 
-def _shares(host: Distributor, topic: str) -> list[str]:
+def shares_for(host: Distributor, topic: str) -> list[str]:
+    """The shared subscriptions that this broker knows of and that match."""
     return list(dict.fromkeys((*host.announcer.shares_for(topic), *host.interest.shares_for(topic))))
 
 

@@ -17,6 +17,7 @@ class Hop:
     shares_done: tuple[str, ...] = ()
     durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
     limit: int = HOP_LIMIT  # how many more links it may cross from there
+    passed: bool = False  # mark it PASSED
 
     @property
     def stage_name(self) -> str:

@@ -45,7 +45,6 @@ from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
     VERSION,
-    Announcement,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
@@ -64,6 +63,7 @@ from metromq.federation.links.frames import (
     decode_frame,
 )
 from metromq.federation.routing import ROUTINGS, Audience, Router
+from metromq.federation.silences import Silences
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
 from metromq.federation.wills import Wills
@@ -105,12 +105,10 @@ class Node:
         self.interest = PeerInterest(self.peers)
         self.announcer = Announcer(self.peers, self.router)
         self.clock = HybridClock(wall_us)
+        self._silences = Silences(city.membership.hello_interval_ms * city.membership.far_factor * 2000)
         self.skews = ClockSkews()
         self._wall_us = wall_us or (lambda: 0)
         self._apart: set[str] = set()  # peers whose clocks differ too much from ours
-        self._started_us = now_us
-        self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
-        self._silence_us = 0  # before the frame that is being handled
         self.up: set[str] = set()
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
@@ -192,9 +190,8 @@ class Node:
         if peer not in self.peers:
             raise ProtocolViolation(f"{peer} is no member of the city")
         self.counters.frames_in += 1
+        self._silences.heard(peer, now_us)
         decoded = decode_frame(data)
-        self._silence_us = now_us - self._heard_us.get(peer, self._started_us)
-        self._heard_us[peer] = now_us
         return self._counted(self._handlers[type(decoded)](peer, decoded, now_us))
 
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:
@@ -358,7 +355,9 @@ class Node:
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
-        unserved = [item for item in fresh if item.age_ms and not self._has_members(item.topic_filter)]
+        under_way_us = self._silences.under_way(peer, now_us)
+        ages = {item.topic_filter: max(item.age_ms * 1000, under_way_us) for item in fresh}
+        unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self._apply_interest(peer, frame)
         if not changed:
             return []
@@ -366,17 +365,25 @@ class Node:
             self._forget_routes(topic_filter)
         effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        late = tuple((item.topic_filter, self._age_us(item)) for item in plain if item.age_ms)
+        late = tuple((item.topic_filter, ages[item.topic_filter]) for item in plain if ages[item.topic_filter])
         if late:  # who announces at once asks for retained messages itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
-        late += tuple((item.topic_filter, self._age_us(item)) for item in unserved if item not in plain)
+        late += tuple(
+            (item.topic_filter, ages[item.topic_filter])
+            for item in unserved
+            if ages[item.topic_filter] and item not in plain
+        )
         if late:
             effects.append(Replay(peer, late))
         return effects
 
-    def _age_us(self, item: Announcement) -> int:
-        """Since when a peer wants a filter. One that was restarted does not know; it may be since we last heard it."""
-        return max(item.age_ms * 1000, self._silence_us)
+    def peer_connected(self, peer: str, now_us: int) -> None:
+        """The peer has opened the connection over which it speaks to us."""
+        self._silences.connected(peer, now_us)
+
+    def unheard_us(self, peer: str, now_us: int) -> int:
+        """How long the peer could not be heard until lately; 0: it could."""
+        return self._silences.before(peer, now_us)
 
     def _has_members(self, share: str) -> bool:
         """Whether a shared subscription has had members that this broker could choose from."""

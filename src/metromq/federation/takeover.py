@@ -23,7 +23,9 @@ class Takeover:
             return []
         key, before, after = change.after.key, change.before.owner, change.after.owner
         effects: list[Effect] = []
-        if before and before not in (after, self._name) and before not in up:
+        at_home = after == self._table.succession.home(change.after)
+        # One that is only silent may have an open link: what it holds comes late, and is recognised.
+        if before and before not in (after, self._name) and (before not in up or not at_home):
             effects.append(Reroute(key, before, after))
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
@@ -31,7 +33,7 @@ class Takeover:
             effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
             claimed_us = self._claimed_us.pop(key, now_us)
-            if after != self._table.succession.home(change.after):
+            if not at_home:
                 effects.append(HandOver(key, after, now_us - claimed_us))
         return effects
 

@@ -1,6 +1,6 @@
 """The inbox: what came before is recognised, whichever way it took."""
 
-from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
+from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, REMEMBERED_CHECKED, SHARE, Inbox
 from metromq.federation.stages import FINAL, HANDOVER, OWNER
 from metromq.protocol.session.message import Message
@@ -27,6 +27,45 @@ def test_distributing_and_delivering_are_remembered_apart() -> None:
     served = entry(7, HANDOVER)
     served.served, served.shares = ("me",), ("$share/g/a",)
     assert inbox.accept("b1", served, "me") == DISTRIBUTE | SHARE
+
+
+def shared(number: int, flags: int, sequence: int, *shares: str) -> LinkMessage:
+    made = entry(number, FINAL, flags, sequence)
+    made.served, made.shares = ("me",), shares
+    return made
+
+
+def test_shared_subscriptions_are_remembered_one_by_one() -> None:
+    inbox = Inbox()
+    assert inbox.accept("b1", shared(5, 0, 1, "$share/g/a"), "me") == SHARE
+    both = shared(5, CHECK, 1, "$share/g/a", "$share/h/a")
+    assert inbox.accept("b2", both, "me") == SHARE
+    assert both.shares == ("$share/h/a",)
+    inbox.shared("origin", 6, ["$share/g/a"])
+    assert inbox.accept("b1", shared(6, CHECK, 2, "$share/g/a"), "me") == DROP
+    assert inbox.has_shared("origin", 6, "$share/g/a")
+
+
+def test_what_members_pass_on_comes_back_once_per_pass() -> None:
+    inbox = Inbox()
+    inbox.shared("origin", 5, ["$share/g/a"])
+    first = shared(5, CHECK | PASSED, 1, "$share/g/a")
+    first.limit = 14
+    uses = inbox.accept("b1", first, "me")
+    assert uses & SHARE
+    again = Inbox()
+    again.received("origin", 5, uses)
+    for limit, expected in ((14, 0), (12, SHARE)):
+        repeat = shared(5, CHECK | PASSED, limit, "$share/g/a")
+        repeat.sequence, repeat.limit = 20 - limit, limit
+        assert again.accept("b1", repeat, "me") & SHARE == expected
+
+
+def test_others_that_have_chosen_may_have_chosen_us() -> None:
+    inbox = Inbox()
+    inbox.shared_elsewhere("origin", 5, ["$share/g/a"])
+    assert inbox.has_shared("origin", 5, "$share/g/a")
+    assert inbox.accept("b1", shared(5, CHECK, 1, "$share/g/a"), "me") == SHARE
 
 
 def test_qos_0_and_retained_copies_are_not_remembered() -> None:

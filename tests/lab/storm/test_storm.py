@@ -24,7 +24,6 @@ from metromq.lab.storm.history import FILES, WORDS, History, history_of, parse_h
 from metromq.lab.storm.simulated import SimulatedStorm
 
 SEEDS = 100
-OPEN = {1, 10, 14, 15, 38, 40, 56, 65}  # breaches that are known and not mended yet; docs/guarantees.md names them
 FIND_WITHIN = 300
 
 
@@ -34,7 +33,7 @@ def breaches(seed: int) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_storms_keep_the_contract() -> None:
-    failed = {seed: found[0] for seed in range(SEEDS) if seed not in OPEN and (found := breaches(seed))}
+    failed = {seed: found[0] for seed in range(SEEDS) if (found := breaches(seed))}
     assert failed == {}
 
 
@@ -188,6 +187,6 @@ def test_planted_bugs_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     owner, attribute, plant = PLANTS[name]
     monkeypatch.setattr(owner, attribute, plant(getattr(owner, attribute)))
     for seed in (*FOUND_BY.get(name, ()), *range(FIND_WITHIN)):
-        if seed not in OPEN and breaches(seed):
+        if breaches(seed):
             return
     pytest.fail(f"no storm of {FIND_WITHIN} found it")

@@ -35,7 +35,8 @@ class Peered(Federation):
         return [] if message.origin else [LinkCopy(self.hub.links.backlog("b10"), b"slip")]
 
     def replayed(self, message: Message, uses: int) -> None:
-        self.seen.append((message.origin, message.origin_offset, uses))
+        if message.origin:
+            self.seen.append((message.origin, message.origin_offset, uses))
 
 
 def recovered(log: ListLog, state: bytes | None, start: int = 0) -> tuple[Hub, Peered]:

@@ -65,38 +65,47 @@ class Arrivals:
         if passes:
             returns = False  # it has gone on from here already
             self._departures.again(piece.client, seen)
-        merges = session is not None and not returns
+        resumes = session is not None and not returns and not passes and _is_newer(piece, session)
+        merges = session is not None and not returns and not resumes
         arrival = ArrivingSession(piece.number, merges)
         self._by_client.setdefault(piece.client, {})[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
+        unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
+        if unheard_us:  # it may believe that it had told us
+            arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
+        is_ours = returns and self._departures.is_base(piece.client, piece.base)
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
+        if resumes:
+            seen.merge(self._departures.seen_by(session))
+        if not merges:
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
-        session.opened_us = min(session.opened_us, piece.opened_us)
-        session.expiry_s = max(session.expiry_s, piece.expiry_s)
-        session.roamed = True
-        session.claimed_us = max(session.claimed_us, piece.taken_us)
         if merges:
             self._drop_known(session, seen)
             seen.merge(session.seen or SeenIds())
         else:
-            session.clean_us = max(session.clean_us, piece.clean_us)
-            session.incoming = dict.fromkeys([*piece.incoming, *kept])
-            session.arrival = piece.number
-            session.is_stale = False
-            session.arriving = True
+            _go_on(session, piece, kept)
         session.seen = None if passes else seen
-        hub.sessions.record(session)
-        hub.sessions.record_seen(session)
-        now_us = int(hub.clock.now * 1_000_000)
+        self._settle(session, piece)
+        self._subscribe(session, piece.grants, merges, is_ours)
+        return session
+
+    def _settle(self, session: Session, piece: Piece) -> None:
+        """What both parts of a session agree on, written down."""
+        session.greeted_us = max(session.greeted_us, piece.greeted_us)
+        session.opened_us = min(session.opened_us, piece.opened_us)
+        session.expiry_s = max(session.expiry_s, piece.expiry_s)
+        session.roamed = True
+        session.claimed_us = max(session.claimed_us, piece.taken_us)
+        self._hub.sessions.record(session)
+        self._hub.sessions.record_seen(session)
+        now_us = int(self._hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
             self._node.announcer.owe(topic_filter, peers, now_us - age_us)
-        self._subscribe(session, piece.grants)
-        return session
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
@@ -116,15 +125,22 @@ class Arrivals:
             self._catch_up.for_session(session, topic_filter, age_us)
         self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session))
 
-    def _subscribe(self, session: Session, grants: list[bytes]) -> None:
+    def _subscribe(self, session: Session, grants: list[bytes], merges: bool, is_ours: bool) -> None:
+        """Subscriptions are as they come, or, where two parts meet, those of both; `is_ours`: it had left from here."""
         hub = self._hub
+        before = set(session.grants)
         for packed in grants:
             reader = Unpacker(packed)
             reader.u32()
-            full_filter, grant = store.unpack_grant(session, reader)
-            if full_filter not in session.grants:
+            full_filter, grant, _ = store.unpack_grant(session, reader)
+            is_known = full_filter in before
+            before.discard(full_filter)
+            if not is_known or not merges:
+                session.wants_since(full_filter, hub.clock.wall_us)  # of the time before, `untold` tells
                 hub.subscriptions.restore(full_filter, grant)
                 hub.commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
+        for full_filter in before if is_ours else ():  # given up elsewhere
+            hub.subscriptions.unsubscribe(session, full_filter)
 
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
@@ -134,7 +150,8 @@ class Arrivals:
 
     def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> None:
         hub = self._hub
-        if hub.delivery.came_already(session, item.message):
+        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one.
+        if hub.delivery.came_already(session, item.message, not is_aligned):
             return
         if not is_aligned:
             if item.state <= SENT:  # of the others the client has had the message
@@ -189,6 +206,32 @@ class Arrivals:
     def _id(self, entry: Entry) -> tuple[str, int]:
         message = self._hub.backlogs.load(entry)
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+
+def _go_on(session: Session, piece: Piece, kept: list[int]) -> None:
+    """The client knows the session that comes, with its packet identifiers."""
+    session.clean_us = max(session.clean_us, piece.clean_us)
+    session.incoming = dict.fromkeys([*piece.incoming, *kept])
+    session.arrival = piece.number
+    session.is_stale = False
+    session.arriving = True
+
+
+def _filters(piece: Piece) -> list[str]:
+    """The plain subscriptions that came with a piece."""
+    readers = [Unpacker(packed) for packed in piece.grants]
+    found: list[str] = []
+    for reader in readers:
+        reader.u32()
+        topic_filter, share = reader.text(), reader.text()
+        if not share:
+            found.append(topic_filter)
+    return found
+
+
+def _is_newer(piece: Piece, session: Session) -> bool:
+    """Whether the client knows of the session that comes, and not of the one that is here and waits for it."""
+    return session.connection is None and piece.greeted_us > session.greeted_us
 
 
 def _by_origin(entries: list[Entry], ids: list[tuple[str, int]]) -> list[Entry]:

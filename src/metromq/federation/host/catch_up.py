@@ -1,21 +1,25 @@
 """What must be sent again because responsibility changed or a peer could not be heard."""
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, final
 
+from metromq.errors import OffsetsGone
 from metromq.federation.effects import HandOver, Replay, Reroute
 from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
+from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.protocol.session import KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
+from metromq.protocol import Packer, Unpacker
+from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
 from metromq.protocol.topics import matches
 
 MARK_EVERY_US: Final = 1_000_000
-MAX_MARKS: Final = 86_400
+MAX_MARKS: Final = 4096  # beyond, the older ones are thinned out: they lead a little further back than needed
 
 
 @final
@@ -26,17 +30,36 @@ class CatchUp:
         self._hub = hub
         self._node = node
         self._copies = copies
-        self._marks: deque[tuple[int, int]] = deque()  # wall clock, next offset
+        self._marks: list[tuple[int, int]] = []  # wall clock, next offset
 
     def mark(self) -> None:
         hub = self._hub
         if hub.commits.log is not None and (not self._marks or hub.clock.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
-            self._marks.append((hub.clock.wall_us, hub.commits.log.next_offset()))
-            if len(self._marks) > MAX_MARKS:
-                self._marks.popleft()
+            self._add_mark(hub.clock.wall_us, hub.commits.log.next_offset())
+
+    def recalled(self, message: Message) -> None:
+        """The journal is read again after a restart: when it stood here."""
+        wall_us = message.arrived_us if message.kind == KIND_LINK else message.time_us
+        is_timed = wall_us and message.kind != KIND_REPLAY and not message.retain  # others may have another's time
+        if is_timed and (not self._marks or wall_us - self._marks[-1][0] >= MARK_EVERY_US):
+            self._add_mark(wall_us, message.offset)
+
+    def _add_mark(self, wall_us: int, offset: int) -> None:
+        self._marks.append((wall_us, offset))
+        if len(self._marks) > MAX_MARKS:
+            half = MAX_MARKS // 2
+            self._marks = self._marks[:half:2] + self._marks[half:]
+
+    def pack(self, packer: Packer) -> None:
+        packer.u32(len(self._marks))
+        for wall_us, offset in self._marks:
+            packer.u64(wall_us).i64(offset)
+
+    def unpack(self, reader: Unpacker) -> None:
+        self._marks = [(reader.u64(), reader.i64()) for _ in range(reader.u32())]
 
     def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
-        """Messages that this broker accepted in the last `age_us`, as far back as this process remembers."""
+        """Messages that this broker accepted in the last `age_us`, as far back as there are marks and a journal."""
         log = self._hub.commits.log
         if log is None or not self._marks:
             return
@@ -50,7 +73,11 @@ class CatchUp:
         if start >= end:
             return
         log.flush()
-        for kind, offset, body in log.scan(start):
+        try:
+            found = log.scan(start)
+        except OffsetsGone as gone:  # retention has taken the first
+            found = log.scan(gone.first)
+        for kind, offset, body in found:
             if offset >= end:
                 return
             if kind == records.MESSAGE:
@@ -70,16 +97,13 @@ class CatchUp:
         for entry in taken:
             message = hub.backlogs.load(entry)
             slip = read_slip(entry.note)
+            number = message.origin_offset if message.origin else message.offset
             route = self._node.route(
-                message.topic,
-                CLIENT,
-                self._node.name,
-                message.origin_offset if message.origin else message.offset,
-                shares_done=slip.shares_done,
-                check=True,
+                message.topic, CLIENT, self._node.name, number, shares_done=slip.shares_done, check=True
             )
-            if route.hops or route.shares:
-                hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares)
+            self._copies.rerouted(message.origin or self._node.name, number, route)
+            uses = SHARE if route.shares else 0
+            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
             hub.backlogs.abandon(backlog, entry)
 
     def hand_over(self, effect: HandOver) -> None:
@@ -88,11 +112,14 @@ class CatchUp:
         names = {number: peer for peer, number in self._link_numbers().items()}
         for record in list(self._since(effect.age_us)):
             message = record.message
-            if message.kind == KIND_REPLAY or self._node.router.key(message.topic) != effect.key:
+            if message.kind == KIND_REPLAY or not message.qos or self._node.router.key(message.topic) != effect.key:
+                continue
+            if not _is_distributed(record):
                 continue
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
-            self._hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.heir, HANDOVER, True, served))])
+            hop = Hop(effect.heir, HANDOVER, True, served, shares_done=self._copies.shares_done(message))
+            self._hub.publishing.replay(message, [self._copies.for_hop(hop)])
 
     def replay(self, effect: Replay) -> None:
         """A peer wanted filters while it could not tell us: it gets what it missed, in one pass over the journal."""
@@ -101,10 +128,12 @@ class CatchUp:
         now_us = int(hub.clock.now * 1_000_000)
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            age_us = max(0, hub.clock.wall_us - message.time_us)
+            age_us = self._age_us(message)
             if not _is_missing(record, message, effect.peer, number):
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
+            if not _is_distributed(record):
+                found = [text for text in found if not text.startswith(SHARE_PREFIX)]  # who sent it has chosen
             if not found or not self._node.replays(message.topic, _published_at(message), age_us, now_us):
                 continue
             shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
@@ -119,10 +148,18 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not matches(topic_filter, message.topic):
                 continue
-            if message.time_us >= hub.clock.wall_us - age_us and grant is not None and grant.qos:
+            if self._age_us(message) <= age_us and grant is not None and grant.qos:
                 copy = message.named(self._node.name)
                 if not hub.delivery.came_already(session, copy):
                     hub.sessions.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
+
+    def _age_us(self, message: Message) -> int:
+        """How long ago it came here, by our own clock."""
+        came_us = message.arrived_us or message.time_us
+        if message.retain and not message.arrived_us:  # its time is the fastest clock's: the next mark is later, too
+            later = self._marks[bisect_right(self._marks, message.offset, key=itemgetter(1)) :][:1]
+            came_us = min([came_us, *(wall_us for wall_us, _ in later)])
+        return max(0, self._hub.clock.wall_us - came_us)
 
     def _link_numbers(self) -> dict[str, int]:
         return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
@@ -133,9 +170,15 @@ def _wants(topic_filter: str, topic: str) -> bool:
 
 
 def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
-    if message.kind == KIND_REPLAY or message.origin == peer or message.topic.startswith("$"):
+    if message.kind == KIND_REPLAY or not message.qos or message.origin == peer or message.topic.startswith("$"):
         return False
-    return all(target.number != number for target in record.targets)
+    ours = [read_slip(target.note) for target in record.targets if target.number == number]
+    return all(peer in slip.served for slip in ours)  # then it was only for members of shared subscriptions there
+
+
+def _is_distributed(record: records.MessageRecord) -> bool:
+    """Whether this broker has passed it on to whoever wanted it; otherwise who sent it here has."""
+    return record.message.kind != KIND_LINK or bool(record.uses & DISTRIBUTE)
 
 
 def _published_at(message: Message) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Distribution, pass_shares
+from metromq.federation.distribution import NOWHERE, Arrival, Distribution, pass_shares, shares_for
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
@@ -23,6 +23,7 @@ class Copies:
         self._node = node
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
+        self._sender = ""
         self._routed: Message | None = None
         self._route: Distribution = NOWHERE
         self._durable: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
@@ -30,9 +31,9 @@ class Copies:
         self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         self._number = 0
 
-    def take(self, entry: LinkMessage | None, uses: int = 0) -> None:
+    def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
         """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
-        self._entry, self._uses = entry, uses
+        self._entry, self._uses, self._sender = entry, uses, sender
 
     def changed(self) -> None:
         """The node may decide differently from now on."""
@@ -77,15 +78,37 @@ class Copies:
         number = log.next_offset() if message.qos and log is not None else self._number
         route = self._node.route(message.topic, CLIENT, self._node.name, number)
         if route.serves and message.qos and log is not None:  # it may be handed back to us after a takeover
-            self._inbox.received(self._node.name, number, DISTRIBUTE | SHARE)
+            self._inbox.received(self._node.name, number, DISTRIBUTE)
+            self._served(self._node.name, number, route)
         return route
+
+    def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
+        """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
+        shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
+        if shares:
+            self._inbox.shared(origin, number, shares, entry is not None and bool(entry.flags & CHECK))
+        if entry is not None and entry.shares_done:
+            self._inbox.shared_elsewhere(origin, number, entry.shares_done)
+
+    def rerouted(self, origin: str, number: int, route: Distribution) -> None:
+        """The same for a message that another broker may have distributed, whose copies come without a mark."""
+        self._inbox.shared(
+            origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
+        )
+
+    def shares_done(self, message: Message) -> tuple[str, ...]:
+        """The shared subscriptions of which members were chosen when the message was distributed here."""
+        origin = message.origin or self._node.name
+        number = message.origin_offset if message.origin else message.offset
+        known = shares_for(self._node, message.topic)
+        return tuple(share for share in known if self._inbox.has_shared(origin, number, share))
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
         shares = entry.shares if self._uses & SHARE else ()
         gone = tuple(share for share in shares if not self._node.announcer.members(share))
         here = tuple(share for share in shares if share not in gone)
-        passed = pass_shares(self._node, gone, message.origin, message.origin_offset, entry.limit) if gone else ()
+        passed = self._pass_on(entry, gone) if gone else ()
         if not self._uses & DISTRIBUTE:
             return Distribution(passed, here) if shares else NOWHERE
         route = self._node.route(
@@ -99,4 +122,12 @@ class Copies:
             bool(entry.flags & CHECK),
             entry.limit,
         )
+        if message.qos:
+            self._served(message.origin, message.origin_offset, route, entry)
         return Distribution(route.hops + passed, route.shares, route.dropped) if passed else route
+
+    def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:
+        message = entry.message
+        arrival = Arrival(message.topic, entry.stage, message.origin, message.origin_offset, entry.served)
+        arrival.limit = entry.limit
+        return pass_shares(self._node, shares, arrival, self._sender)

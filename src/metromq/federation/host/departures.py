@@ -6,7 +6,7 @@ that this broker sent before it learned of the new place, and what it sends late
 With the markers of all brokers the session is drained. Until then what still comes here is sent on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, final
 
 from metromq.federation.hop import Hop
@@ -83,11 +83,16 @@ class Departures:
         """Whether the client has left from here before a CONNECT."""
         return self._by_client[client].taken_us <= taken_us
 
+    def is_base(self, client: str, base: int) -> bool:
+        """Whether a part of the session that comes had arrived where it comes from as it left from here."""
+        return self._by_client[client].number == base
+
     def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
         """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
         departure = self._by_client[client]
+        is_base = self.is_base(client, base)
         self.cancel(client)
-        if departure.number == base:
+        if is_base:
             return [], SeenIds()
         return departure.incoming, departure.seen
 
@@ -151,6 +156,7 @@ class Departures:
         piece = Piece(session.client_id, departure.number, flags, session.username)
         piece.taken_us, piece.opened_us = departure.taken_us, session.opened_us
         piece.clean_us, piece.expiry_s, piece.sequence = session.clean_us, session.expiry_s, session.backlog.sequence
+        piece.greeted_us = session.greeted_us
         piece.waiting = [self._waiting(session, entry) for entry in entries]
         if departure.first:
             piece.flags |= FIRST
@@ -158,7 +164,7 @@ class Departures:
             piece.incoming = list(session.incoming)
             piece.untold = self._untold(session)
             piece.base = session.arrival
-            departure.seen = self._seen(session)
+            departure.seen = self.seen_by(session)
             departure.seen.merge(departure.passing)
             departure.incoming = piece.incoming
             piece.seen = departure.seen.pack()
@@ -177,14 +183,25 @@ class Departures:
                 found.append((full_filter, now_us - since_us, peers))
         return found
 
-    def _seen(self, session: Session) -> SeenIds:
+    def seen_by(self, session: Session) -> SeenIds:
         """What the session has had, without what still waits for it."""
-        seen = session.seen or SeenIds()
+        waiting: dict[str, set[int]] = {}
+        for origin, offset in self._ids(session):
+            waiting.setdefault(origin, set()).add(offset)
+        return (session.seen or SeenIds()).without(waiting)
+
+    def waiting_for(self, session: Session) -> SeenIds:
+        """What waits here for a session that has left, and counts as had when it stays after all."""
+        waiting = SeenIds()
+        for origin, offset in self._ids(session):
+            waiting.add(origin, offset)
+        return waiting
+
+    def _ids(self, session: Session) -> Iterator[tuple[str, int]]:
+        self._hub.backlogs.load_all(session.backlog)
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
             message = self._hub.backlogs.load(entry)
-            origin = message.origin or self._node.name
-            seen.discard(origin, message.origin_offset if message.origin else message.offset)
-        return seen
+            yield (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535

@@ -132,9 +132,18 @@ class Host(Federation):
                     session.opened_us,
                     session.clean_us,
                 )
+            self._remember_ages(session)
         self.run(self.node.directory.living(self.city.names))
         self._wills.start()
         self.tick()
+
+    def _remember_ages(self, session: Session) -> None:
+        clock = self.hub.clock
+        for full_filter in session.grants:
+            since_us = session.since_us(full_filter)
+            if since_us:
+                age_us = max(0, clock.wall_us - since_us)
+                self.node.announcer.wanted_since(full_filter, self._now_us() - age_us)
 
     def stop(self) -> None:
         for link in self.links.values():
@@ -162,6 +171,7 @@ class Host(Federation):
         via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
         self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
+        self._retained.tell_back(link.peer)
         self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
@@ -266,7 +276,7 @@ class Host(Federation):
         return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
-        if not self.roaming.is_entering(session.client_id):
+        if not session.departed_to and not self.roaming.is_entering(session.client_id):
             self.run(self.node.directory.ended(session.client_id))
 
     def retains(self, message: Message) -> bool:
@@ -288,6 +298,7 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        self.node.peer_connected(peer, self._now_us())
         if self._transport is not None:
             self._transport.heard_directly(peer)
 
@@ -327,8 +338,11 @@ class Host(Federation):
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int) -> None:
+        self._catch_up.recalled(message)
         if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
             self.inbox.received(message.origin, message.origin_offset, uses)
+        elif uses:
+            self.inbox.rerouted(message.origin, message.origin_offset)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())
@@ -337,6 +351,7 @@ class Host(Federation):
         for keep in kept:
             packer.text(keep.peer).blob(encode_frame(keep.frame))
         self._retained.pack(packer)
+        self._catch_up.pack(packer)
         return packer.done()
 
     def restored(self, state: bytes) -> None:
@@ -348,3 +363,5 @@ class Host(Federation):
             peer = reader.text()
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
         self._retained.unpack(reader)
+        if not reader.at_end():
+            self._catch_up.unpack(reader)

@@ -81,12 +81,15 @@ class Receiving:
             self._roaming.arrived(peer, message)
             return
         if entry.flags & SYNC:
-            self._retained.sync(message)
+            if self._retained.sync(message, peer):
+                self._inbox.given(message.origin, message.origin_offset)
             return
-        if message.retain and self._retained.has(message):
+        if message.retain and not message.qos and self._retained.has(message):
             uses &= ~DELIVER  # it came as a stored message before
+        if message.retain and not message.qos:
+            self._retained.came_at_qos0(message, peer)
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
-        self._copies.take(entry, uses)
+        self._copies.take(entry, uses, peer)
         self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))
         if is_late:
             self._retained.repeat(message.topic)

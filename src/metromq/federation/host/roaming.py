@@ -14,9 +14,10 @@ from metromq.federation.host.session_parcels import MARKER, PROBE, TOPIC, Piece,
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import reasons
-from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, SeenIds, Session
+from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, Session
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
+STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 
 
@@ -63,6 +64,7 @@ class Roaming:
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
         self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
+        self._ticked_at = hub.clock.now
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
         # Clients that were let in; they may still have to wait for the journal.
@@ -103,8 +105,19 @@ class Roaming:
         is_elsewhere = effect.broker and effect.broker != self._node.name
         if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
             self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
-        else:
+        elif self._is_sure():
             self._let_in(effect.client)
+        else:  # at the next tick: until then we may see that it has gone
+            self._timers.at(self._hub.clock.now, lambda: self._still_waits(effect.client, effect.time_us))
+
+    def _is_sure(self) -> bool:
+        """Whether what we know of clients is up to date, as far as we know."""
+        stood_still = self._hub.clock.now - self._ticked_at > STANDSTILL_S
+        return not stood_still and self._node.up.issuperset(self._node.neighbours)
+
+    def _still_waits(self, client_id: str, time_us: int) -> None:
+        if self._waits(client_id, time_us):
+            self._let_in(client_id)
 
     def refused(self, effect: SessionRefused) -> None:
         if self._waits(effect.client, effect.time_us):
@@ -139,7 +152,7 @@ class Roaming:
             self._departures.cancel(client_id)
             session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
-            session.seen = SeenIds()
+            session.seen = self._departures.waiting_for(session)
         connection = self._entering[client_id] = self._held.pop(client_id).connection
         connection.proceed()
         if connection.output.closing:
@@ -156,7 +169,7 @@ class Roaming:
 
     def is_entering(self, client_id: str) -> bool:
         """Whether the claim on this client is that of a CONNECT, which ends the session that was here."""
-        return client_id in self._entering
+        return client_id in self._entering or client_id in self._held
 
     def entered(self, session: Session) -> None:
         """A client is in; one whose identifier we assigned asked nobody, but its session may be looked for later."""
@@ -221,6 +234,7 @@ class Roaming:
         hub.delivery.pump(taken)
 
     def tick(self) -> None:
+        self._ticked_at = self._hub.clock.now
         self._departures.tick()
 
     def is_busy(self) -> bool:
@@ -249,8 +263,13 @@ class Roaming:
             self._hub.sessions.detach(session, True)
         if session.closed:
             return
+        if session.departed_to not in ("", effect.broker):
+            # What is here is a shell: the session is where it went, and whoever told us may not know of that.
+            self._run(self._node.directory.passed_on(session.departed_to, effect, session.username, session.opened_us))
         if effect.clean_start or not session.expiry_s:
             self._hub.sessions.close(session)
+            return
+        if session.departed_to:
             return
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.backlog.waiting())
         session.arriving = False

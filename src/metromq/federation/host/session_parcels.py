@@ -50,6 +50,7 @@ class Piece:
     waiting: list[Waiting] = field(default_factory=list)
     # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them.
     untold: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
+    greeted_us: int = 0  # the last CONNECT that was let in to this part of the session
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def encode_piece(piece: Piece) -> bytes:
         packer.text(topic_filter).u64(age_us).u32(len(peers))
         for peer in peers:
             packer.text(peer)
-    return packer.done()
+    return packer.u64(piece.greeted_us).done()
 
 
 def encode_signal(signal: Signal) -> bytes:
@@ -110,4 +111,5 @@ def decode_parcel(data: bytes) -> Piece | Signal:
     for _ in range(reader.u32()):
         topic_filter, age_us = reader.text(), reader.u64()
         piece.untold.append((topic_filter, age_us, tuple(reader.text() for _ in range(reader.u32()))))
+    piece.greeted_us = 0 if reader.at_end() else reader.u64()
     return piece

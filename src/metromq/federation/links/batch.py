@@ -14,10 +14,12 @@ from metromq.protocol.session import KIND_LINK, Message
 VERSION: Final = 2
 CHECK: Final = 1  # may have come by another way before: look it up
 SYNC: Final = 2  # a retained message that is passed on later, not a publication
+PASSED: Final = 32  # for shared subscriptions whose members had left: whoever they were meant for gives them on
 _RETAIN: Final = 4
 _ROUTE: Final = 8  # served brokers or shared subscriptions follow
 _EXPIRES: Final = 16
 _QOS_SHIFT: Final = 6
+_KEPT: Final = CHECK | SYNC | PASSED
 
 _HEAD: Final = struct.Struct("<BHI")  # version, names, entries
 _ENTRY: Final = struct.Struct("<BBBHQqQHHII")
@@ -44,7 +46,7 @@ class LinkMessage:
         self.message = message  # its origin is always named here, and origin_offset is -1 at QoS 0
         self.stage = stage
         self.sequence = sequence  # offset in the sender's journal; grows along a link; 0 at QoS 0
-        self.flags = flags  # CHECK, SYNC
+        self.flags = flags  # CHECK, SYNC, PASSED
         self.served = served  # brokers that have it or will get it from someone else
         self.shares = shares  # shared subscriptions that the receiver must serve
         self.shares_done = shares_done  # shared subscriptions that someone else has served
@@ -149,7 +151,7 @@ def _decode_entry(data: bytes, position: int, names: list[str], now_us: int) -> 
     if flags & _EXPIRES:
         expires_us = now_us + _U64.unpack_from(data, position)[0]
         position += 8
-    entry = LinkMessage(_NOTHING, stage, sequence, flags & 3, limit=limit)
+    entry = LinkMessage(_NOTHING, stage, sequence, flags & _KEPT, limit=limit)
     if flags & _ROUTE:
         n_served, n_shares, n_done = _ROUTE_HEAD.unpack_from(data, position)
         position += _ROUTE_HEAD.size

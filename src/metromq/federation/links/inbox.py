@@ -3,17 +3,20 @@
 Two things can bring a message twice. A link repeats what was not acknowledged: the sequence tells, it only grows along
 a link. A message can take another way after a takeover: such copies are marked CHECK and looked up by origin and
 offset. Distributing and delivering are remembered apart, because a broker may be asked to pass on a message that its
-own subscribers already have.
+own subscribers already have; shared subscriptions are remembered each for itself, because two ways may bring the
+message for different ones.
 
 The host keeps this memory durable by folding its journal: `received` for each message that came over a link, and
 `restore_cursor` for each LINK record. Between a message and the LINK record behind it a crash can fall, so the first
 messages of a peer after a restart are looked up too.
 """
 
+import hashlib
 from array import array
+from collections.abc import Iterable
 from typing import Final, final
 
-from metromq.federation.links.batch import CHECK, SYNC, LinkMessage
+from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
 from metromq.federation.stages import FINAL
 from metromq.protocol import Packer, Unpacker
 
@@ -23,7 +26,19 @@ DROP: Final = 0
 DELIVER: Final = 1  # to the own subscribers
 DISTRIBUTE: Final = 2  # to peers
 SHARE: Final = 4  # to members of the shared subscriptions that the entry names
+HANDED_ON: Final = 8  # beside SHARE: the entry was marked PASSED, and the bits above are its limit
 _USES: Final = (DELIVER, DISTRIBUTE, SHARE)
+_LIMIT_SHIFT: Final = 4
+_MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has crossed a link
+
+
+_ELSEWHERE: Final = -2  # in place of a limit
+
+
+def _share_id(share: str, offset: int, limit: int = -1) -> int:
+    """Among the ids of an origin: one shared subscription of a message; with a limit, one pass between members."""
+    text = f"{share}\0{offset}\0{limit}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
 @final
@@ -109,10 +124,41 @@ class Inbox:
         memory = self._memory(origin)
         for use in _USES:
             if uses & use:
-                memory.add(use, offset, False)
+                is_passed = use == SHARE and uses & HANDED_ON
+                memory.add(use, _share_id("", offset, uses >> _LIMIT_SHIFT) if is_passed else offset, False)
+
+    def rerouted(self, origin: str, offset: int) -> None:
+        """After a restart: members here were chosen for a message, of which copies may come without a mark."""
+        self._memory(origin).add(SHARE, offset, True)
+
+    def given(self, origin: str, offset: int) -> None:
+        """The own subscribers have had a message as a stored one: the publication itself may still come."""
+        if offset >= 0:
+            self._memory(origin).add(DELIVER, offset, True)
+
+    def shared(self, origin: str, offset: int, shares: Iterable[str], again: bool = False) -> None:
+        """This broker has chosen members of shared subscriptions for a message; `again`: others may have."""
+        memory = self._memory(origin)
+        for share in shares:
+            memory.add(SHARE, _share_id(share, offset), again)
+
+    def shared_elsewhere(self, origin: str, offset: int, shares: Iterable[str]) -> None:
+        """Others have chosen, and perhaps this broker: their copy may still come."""
+        memory = self._memory(origin)
+        for share in shares:
+            memory.add(SHARE, _share_id(share, offset, _ELSEWHERE), False)
+
+    def has_shared(self, origin: str, offset: int, share: str) -> bool:
+        """Whether members of a shared subscription are chosen, as far as this broker knows."""
+        memory = self._origins.get(origin)
+        ids = _share_id(share, offset), _share_id(share, offset, _ELSEWHERE)
+        return memory is not None and any(memory.seen(SHARE, number, True) for number in ids)
 
     def accept(self, sender: str, entry: LinkMessage, own_name: str) -> int:
-        """What to do with a message: DROP, or any of DELIVER, DISTRIBUTE and SHARE. Remembers the decision."""
+        """What to do with a message: DROP, or any of DELIVER, DISTRIBUTE and SHARE. Remembers the decision.
+
+        Shared subscriptions that it was taken for before are taken out of the entry.
+        """
         message = entry.message
         uses = DELIVER if entry.stage == FINAL else DELIVER | DISTRIBUTE
         if own_name in entry.served:
@@ -128,14 +174,30 @@ class Inbox:
             return uses
         marked = bool(entry.flags & CHECK)
         memory = self._memory(message.origin)
-        for use in _USES:
+        for use in (DELIVER, DISTRIBUTE):
             if not uses & use:
                 continue
             if memory.seen(use, message.origin_offset, marked or sender in self._unsure):
                 uses &= ~use
             else:
                 memory.add(use, message.origin_offset, marked)
+        if entry.shares:
+            uses = self._open_shares(entry, memory, uses, marked, marked or sender in self._unsure)
         return uses
+
+    def _open_shares(self, entry: LinkMessage, memory: "_Origin", uses: int, marked: bool, check: bool) -> int:
+        """A message that is passed on from member to member may come again, so each pass is remembered for itself."""
+        offset, is_passed = entry.message.origin_offset, entry.flags & PASSED
+        limit = min(entry.limit, _MAX_LIMIT) if is_passed else -1
+        whole = _share_id("", offset, limit) if is_passed else offset  # what a restart knows of it
+        known = memory.seen(SHARE, whole, check)
+        ids = {share: _share_id(share, offset, limit) for share in entry.shares}
+        entry.shares = tuple(share for share in ids if not known and not memory.seen(SHARE, ids[share], check))
+        for share in entry.shares:
+            memory.add(SHARE, ids[share], marked)
+        if not entry.shares:
+            return uses & ~SHARE
+        return uses | (HANDED_ON | min(entry.limit, _MAX_LIMIT) << _LIMIT_SHIFT if is_passed else 0)
 
     def claim(self, origin: str, number: int) -> bool:
         """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""

@@ -5,12 +5,13 @@ from functools import lru_cache
 
 from metromq.errors import BytesDamaged
 from metromq.federation.hop import Hop
-from metromq.federation.links.batch import CHECK
+from metromq.federation.links.batch import CHECK, PASSED, SYNC
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
 from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
 REMEMBERED_LENGTH = 512  # slips with longer names of shared subscriptions are not remembered: they may be huge
+_FLAGS = CHECK | SYNC | PASSED
 _OLD_STAGES = (CLIENT, OWNER, HANDOVER, FINAL)
 
 
@@ -35,7 +36,8 @@ def _remembered_slip(hop: Hop, flags: int) -> bytes:
 
 
 def _pack(hop: Hop, flags: int) -> bytes:
-    packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags | (CHECK if hop.check else 0)).u8(hop.limit)
+    flags |= (CHECK if hop.check else 0) | (PASSED if hop.passed else 0)
+    packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags).u8(hop.limit)
     for names in (hop.served, hop.shares, hop.shares_done):
         packer.u16(len(names))
         for name in names:
@@ -59,7 +61,7 @@ def is_slip(data: bytes) -> bool:
         slip = _read(reader)
     except (BytesDamaged, IndexError):
         return False
-    return reader.at_end() and CLIENT < slip.stage <= FINAL and slip.flags < 4 and slip.limit <= HOP_LIMIT
+    return reader.at_end() and CLIENT < slip.stage <= FINAL and not slip.flags & ~_FLAGS and slip.limit <= HOP_LIMIT
 
 
 def _read(reader: Unpacker) -> RoutingSlip:

@@ -5,16 +5,20 @@ Each rule yields breaches, sentences that name the client, the message and the p
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed
 from metromq.protocol.topics import matches, split_shared
 
-GRACE_S: Final = 1.0  # a subscription is known to every broker within reach so long after its SUBACK
+ORDER_S: Final = 1.0  # so long a session that has moved waits for what is older and still under way
+MENDED_S: Final = 5.0  # so long after a repair links and owners are as before
 WATCHER: Final = "watch"
 
 
 class Contract:
+    """It has many methods because each promise is a rule of its own, with its exceptions beside it."""
+
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._by_client: dict[str, list[SeenConnection]] = defaultdict(list)
@@ -28,6 +32,7 @@ class Contract:
             if not delivery.retain and delivery.payload:
                 self._got[delivery.client][delivery.payload].append(delivery)
         self._last_fault = max((at for at, _ in seen.faults), default=-1.0)
+        self._troubles = troubles(seen)
 
     # Sessions, as clients know them.
 
@@ -36,7 +41,7 @@ class Contract:
         since = FOREVER
         for connection in self._by_client[client]:
             if connection.opened > at:
-                break
+                continue  # later, or never
             if not connection.keeps:
                 since = FOREVER
             elif since == FOREVER:
@@ -50,7 +55,7 @@ class Contract:
 
     def _is_sure(self, subscription: Subscribed, sent: float) -> bool:
         """Whether the client's session must get what was sent at a time."""
-        if subscription.acked + GRACE_S > sent or subscription.ended < FOREVER:
+        if subscription.acked + self._seen.lag_s > sent or subscription.ended < FOREVER:
             return False
         since = self._session_since(subscription.client, subscription.sent)
         return since < FOREVER and self._lasts(subscription.client, subscription.sent)
@@ -67,6 +72,7 @@ class Contract:
             self._groups_share,
             self._order_is_kept,
             self._retained_values_agree,
+            self._newcomers_get_the_newest,
             self._one_session_each,
             self._wills_fire_once,
         )
@@ -93,15 +99,26 @@ class Contract:
                     yield f"lost: {subscription.client} ({topic_filter}) never got {_shown(message)}"
 
     def _nothing_comes_twice(self) -> Iterator[str]:
-        repeated = {message.payload for message in self._seen.published if message.qos == 1 or message.again}
+        sent = {message.payload: message for message in self._seen.published}
         for client, by_payload in self._got.items():
             for payload, deliveries in by_payload.items():
-                if payload in repeated:
-                    continue
+                message = sent.get(payload)
                 exact = [delivery for delivery in deliveries if delivery.qos != 1]
-                if len(exact) > 1 and not self._restarted(client, exact[0].at, exact[-1].at):
-                    times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
-                    yield f"twice: {client} got {payload} at QoS {exact[0].qos} at {times}"
+                is_repeated = message is not None and self._may_repeat(message)  # others are wills
+                if len(exact) < 2 or is_repeated or self._may_come_again(client, exact):
+                    continue
+                times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
+                yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
+
+    def _may_come_again(self, client: str, exact: list[Delivered]) -> bool:
+        if self._restarted(client, exact[0].at, exact[-1].at):
+            return True
+        # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
+        return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
+
+    def _may_repeat(self, message: Published) -> bool:
+        """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
+        return message.qos == 1 or message.again or self._restarted(message.client, message.sent, message.acked)
 
     def _restarted(self, client: str, start: float, end: float) -> bool:
         """Whether the client began anew between two times, or went on while its broker of before was out of reach."""
@@ -128,7 +145,9 @@ class Contract:
             most = 1 + sum(1 for name in others if clients & {member.client for member in groups[name]})
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
-            restarted = message.again or any(self._restarted(one.client, message.sent, got[-1].at) for one in exact)
+            restarted = self._may_repeat(message) or any(
+                self._restarted(one.client, message.sent, got[-1].at) for one in exact
+            )
             if len(exact) > most and not restarted:
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
@@ -136,7 +155,8 @@ class Contract:
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
 
     def _order_is_kept(self) -> Iterator[str]:
-        sent = {message.payload: message for message in self._seen.published if message.payload}
+        kept = [message for message in self._seen.published if message.payload and not self._is_resent(message)]
+        sent = {message.payload: message for message in kept}
         for client, by_payload in self._got.items():
             firsts = sorted(
                 (deliveries[0] for payload, deliveries in by_payload.items() if payload in sent and deliveries),
@@ -148,15 +168,40 @@ class Contract:
                 stream = (message.client, message.broker, message.topic, message.qos, delivery.qos)
                 before = newest.get(stream)
                 if before is not None and before.number > message.number:
-                    if not self._is_member(client) and not self._is_merged(client, delivery.at):
+                    if not self._may_be_late(client, message, delivery):
                         yield f"order: {client} got {before.payload} before {_shown(message)}"
                 else:
                     newest[stream] = message
 
-    def _is_merged(self, client: str, at: float) -> bool:
-        """Whether the client began anew while its session was away: what that one brings later has no place before."""
+    def _is_resent(self, message: Published) -> bool:
+        """Whether its publisher may have sent it again over another connection: there it has another place."""
+        return any(message.sent < one.asked < message.acked for one in self._by_client[message.client])
+
+    def _may_be_late(self, client: str, message: Published, delivery: Delivered) -> bool:
+        """The exceptions to order that the contract lists."""
+        if self._is_member(client) or self._is_merged(client, message.sent, delivery.at):
+            return True
+        if self._seen.routing == "geographic" and message.topic[0].isdigit():
+            return self._is_troubled(message.sent, delivery.at)  # the area may have had another owner meanwhile
+        moved = [move for move in self._moves(client) if message.sent <= move <= delivery.at]
+        return any(self._is_troubled(message.sent, move + ORDER_S) for move in moved)
+
+    def _moves(self, client: str) -> list[float]:
+        """When the client asked another broker than before."""
+        connections = self._by_client[client]
+        return [two.asked for one, two in pairwise(connections) if one.broker != two.broker]
+
+    def _is_troubled(self, start: float, end: float) -> bool:
+        return any(begun <= end and over >= start for begun, over in self._troubles)
+
+    def _is_merged(self, client: str, sent: float, at: float) -> bool:
+        """Whether the client had begun anew while its session was away: what that one brings has no place before."""
         opened = [one for one in self._by_client[client] if one.opened < at]
-        return any(one.keeps and (not one.present or one.apart) for one in opened[1:])
+        apart = [one for one in opened[1:] if one.keeps and (not one.present or one.apart)]
+        return any(sent <= self._calm_after(one.opened) for one in apart)
+
+    def _calm_after(self, at: float) -> float:
+        return max((over for begun, over in self._troubles if begun <= at <= over), default=at) + MENDED_S
 
     def _is_member(self, client: str) -> bool:
         """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""
@@ -185,6 +230,29 @@ class Contract:
         if not any(write.acked < FOREVER and write.qos for write in writes):
             allowed.add("")
         return allowed
+
+    def _newcomers_get_the_newest(self) -> Iterator[str]:
+        writes = {message.payload: message for message in self._seen.published if message.retain and message.payload}
+        for delivery in self._seen.delivered:
+            write = writes.get(delivery.payload) if delivery.retain else None
+            asked = self._asked_for(delivery) if write is not None else None
+            if write is None or asked is None or self._is_troubled(write.sent, delivery.at):
+                continue
+            for later in self._seen.published:
+                is_before = later.retain and later.qos and later.acked + self._seen.lag_s < asked.sent
+                if is_before and _replaces(later, write):
+                    got = f"{delivery.client} subscribed at {asked.sent:.3f} and got {_shown(write)}"
+                    yield f"retained: {got}, which {_shown(later)} had replaced"
+                    break
+
+    def _asked_for(self, delivery: Delivered) -> Subscribed | None:
+        """The last subscription that a stored message can answer."""
+        known = [
+            one
+            for one in self._seen.subscriptions
+            if one.client == delivery.client and one.sent <= delivery.at and matches(one.topic_filter, delivery.topic)
+        ]
+        return known[-1] if known else None
 
     def _one_session_each(self) -> Iterator[str]:
         for client, brokers in self._seen.sessions.items():
@@ -217,6 +285,35 @@ def _shown(message: Published) -> str:
         f"{message.payload} ({message.client} at {message.broker}, {message.topic}, QoS {message.qos}, "
         f"sent {message.sent:.3f}, acknowledged {acked})"
     )
+
+
+def _replaces(later: Published, earlier: Published) -> bool:
+    """Whether one value was surely set after another."""
+    same = (later.client, later.broker) == (earlier.client, earlier.broker) and later.number > earlier.number
+    return later.topic == earlier.topic and (later.sent > earlier.acked or same)
+
+
+def troubles(seen: Seen) -> list[tuple[float, float]]:
+    """From when to when something was broken, and for a while after."""
+    broken: dict[str, None] = {}
+    found: list[tuple[float, float]] = []
+    begun = 0.0
+    for at, text in sorted([*seen.faults, *seen.mends]):
+        _, verb, *words = text.split()
+        if verb == "revise":
+            broken.pop(words[0], None)
+            found.append((at, at + MENDED_S))
+            continue
+        if not broken:
+            begun = at
+        if verb in ("heal", "start", "resume"):
+            for gone in [one for one in broken if one == " ".join(words)]:
+                del broken[gone]
+            if not broken and begun < at:
+                found.append((begun, at + MENDED_S))
+        else:
+            broken[words[0] if verb in ("kill", "power", "tear", "pause") else ""] = None
+    return [*found, (begun, FOREVER)] if broken else found
 
 
 def judge(seen: Seen) -> list[str]:

@@ -71,6 +71,9 @@ class Seen:
     published: list[Published] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)  # when something broke, and what
+    mends: list[tuple[float, str]] = field(default_factory=list)  # when something was mended, and what
+    routing: str = ""
+    lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
     probes: dict[str, dict[str, str]] = field(default_factory=dict)  # at the end: broker -> topic -> retained value
     sessions: dict[str, list[str]] = field(default_factory=dict)  # at the end: client -> brokers that keep its session
     stuck: str = ""  # why the city did not come to rest

@@ -14,16 +14,20 @@ from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
 PROBE: Final = "probe-"
-LAST_S: Final = 40.0  # longer than any will waits
+LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
+LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 
 
 class SimulatedStorm(Stage):
     """`play` it once. It has many methods because it does what a stage must be able to do."""
 
+    lag_s = LAG_S
+
     def __init__(self, history: History) -> None:
         self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
         super().__init__(history, self.city.city.names)
+        self.seen.lag_s = LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
@@ -56,7 +60,7 @@ class SimulatedStorm(Stage):
             if last.keeps and not client.is_open:
                 self._connect(GOODBYE, name, last.broker, "keeps")
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
-        self.city.run(LAST_S)
+        self.city.run(self.longest_will() + LAST_S)
         self.city.settle(QUIET_S)
         for name in self.names:
             self._probe(name)

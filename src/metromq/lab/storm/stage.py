@@ -8,10 +8,10 @@ from typing import ClassVar, Final
 from metromq.errors import MetroError
 from metromq.federation import City
 from metromq.lab.storm.history import History, Step
-from metromq.lab.storm.seen import Delivered, Published, Seen, SeenConnection, Subscribed, Wish
+from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "revise", "pause", "cut", "hold", "slow", "split"))
-MENDS: Final = frozenset(("heal", "start", "resume", "revise"))
+BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split"))
+MENDS: Final = frozenset(("heal", "start", "resume"))
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
@@ -32,11 +32,12 @@ def revised(city: City, version: str) -> City:
 class Stage(ABC):
     """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
 
+    lag_s: ClassVar[float] = 1.0  # how long a message may take between brokers when nothing is broken
     links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
 
     def __init__(self, history: History, names: tuple[str, ...]) -> None:
         self.history = history
-        self.seen = Seen()
+        self.seen = Seen(routing=history.routing, lag_s=self.lag_s)
         self.names = names
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
@@ -70,6 +71,7 @@ class Stage(ABC):
             self.seen.faults.append((self.now, str(step)))
         if step.verb in MENDS:
             self._mended_at = self.now
+            self.seen.mends.append((self.now, str(step)))
         self._verbs[step.verb](*step.words)
 
     def _name(self, word: str) -> str:
@@ -83,10 +85,9 @@ class Stage(ABC):
             self.start(name)
 
     def _revise(self, word: str, version: str) -> None:
-        broker = self._name(word)
-        self.resume(broker)
-        self.kill(broker)
-        self.start(broker, version)
+        self.do(Step(self.now, "kill", (word,)))
+        self.start(self._name(word), version)
+        self.do(Step(self.now, "start", (word,)))
 
     def _split(self, word: str) -> None:
         for other in self.names:
@@ -100,6 +101,8 @@ class Stage(ABC):
     ) -> None:
         broker, will = self._name(place), self.wish(Wish(topic, payload, float(delay_s))) if topic else None
         self._leave(name, how)
+        if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
+            self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}
         before = self._connections.get(name)
         connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
         connection.apart = before is not None and self._is_apart(before, broker)
@@ -172,6 +175,11 @@ class Stage(ABC):
         waiting = self._waiting.pop((name, token), None)
         if waiting is not None and code < 0x80:
             waiting.acked = at
+
+    def longest_will(self) -> float:
+        """How long some will, that should or should not fire, may still wait."""
+        waits = [one.ended + one.will.delay_s - self.now for one in self.seen.connections if one.will is not None]
+        return max([0.0, *(wait for wait in waits if wait < FOREVER)])
 
     # What a stage can do.
 

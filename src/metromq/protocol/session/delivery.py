@@ -120,14 +120,14 @@ class Delivery:
         self._counters.dropped += 1
         return False
 
-    def came_already(self, session: Session, message: Message) -> bool:
-        """Whether a session that roams has had the message, by another way."""
+    def came_already(self, session: Session, message: Message, for_sure: bool = False) -> bool:
+        """Whether a session that roams has had the message, by another way; `for_sure`: not only at QoS 0."""
         seen = session.seen
         if seen is None or not session.roamed:
             return False
-        origin = message.origin
-        offset = message.origin_offset if origin else message.offset
-        return offset >= 0 and seen.holds(origin or self._name, offset)
+        origin = message.origin or self._name
+        offset = message.origin_offset if message.origin else message.offset
+        return offset >= 0 and (seen.holds(origin, offset) if for_sure else seen.holds_fleeting(origin, offset))
 
     def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
         """Into the session's backlog; a session that may roam remembers that it has had the message."""

@@ -65,7 +65,7 @@ class Federation(RemoteCheck):
         """A LINK or CONTROL record was read again after a restart."""
 
     def replayed(self, message: Message, uses: int) -> None:
-        """A message that came from a peer was read again after a restart; `uses` is what it was taken for."""
+        """A message was read again after a restart; of one that a peer sent `uses` is what it was taken for."""
 
     def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
         """A client wants in. True: it waits until the federation calls its `proceed` or `refuse`."""

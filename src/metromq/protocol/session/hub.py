@@ -46,7 +46,7 @@ class Hub:
         self.publishing = publishing = Publishing(
             name, settings, clock, commits, backlogs, delivery, links, routes, retained, city, counters, counts
         )
-        self.subscriptions = subscriptions = Subscriptions(settings, commits, routes, city, counters, counts)
+        self.subscriptions = subscriptions = Subscriptions(settings, clock, commits, routes, city, counters, counts)
         self.sessions = Sessions(
             name, settings, clock, commits, backlogs, delivery, publishing, subscriptions, city, counters
         )

@@ -191,7 +191,9 @@ class _Recovery:
         if kind == records.SESSION_CLOSED:
             self._forget(session)
         elif kind == records.SUBSCRIBED:
-            full_filter, grant = store.unpack_grant(session, reader)
+            full_filter, grant, since_us = store.unpack_grant(session, reader)
+            if since_us:
+                session.wants_since(full_filter, since_us)
             hub.subscriptions.restore(full_filter, grant)
         elif kind == records.UNSUBSCRIBED:
             hub.subscriptions.drop(session, reader.text())
@@ -247,8 +249,7 @@ class _Recovery:
             publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
                 publisher.incoming[record.packet_id] = None
-        if message.origin:
-            hub.city.federation.replayed(message, record.uses)
+        hub.city.federation.replayed(message, record.uses)
         for target in record.targets:
             session = self.sessions.get(target.number)
             backlog = self.backlogs.get(target.number)

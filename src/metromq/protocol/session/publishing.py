@@ -144,20 +144,33 @@ class Publishing:
         self._retained.store(message)
         self._publish0(self._routes.find(message.topic.encode()), message, None, True)
 
-    def replay(self, message: Message, copies: list[LinkCopy], shares: tuple[str, ...] = ()) -> None:
+    def replay(
+        self,
+        message: Message,
+        copies: list[LinkCopy],
+        shares: tuple[str, ...] = (),
+        with_roamed: bool = False,
+        uses: int = 0,
+    ) -> None:
         """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and
-        time stay what they were."""
+        time stay what they were. `with_roamed`: also for own sessions that came here since, and have not had it;
+        `uses` as in `publish_from_peer`."""
         copy = _again(message)
         copy.origin = message.origin or self._name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
         queued: list[RouteTarget] = []
-        for group in self._routes.find(message.topic.encode()).groups if shares else []:
+        route = self._routes.find(message.topic.encode())
+        for target in route.targets if with_roamed else []:
+            if target.session.roamed:
+                self._send_or_queue(target, copy, queued)
+        for group in route.groups if shares else []:
             if f"$share/{group.name}/{group.filter}" not in shares:
                 continue
             grant = group.pick(message.topic, self._routes.read_check)
             if grant is not None:
                 self._send_or_queue(grant.target(), copy, queued)
-        self.deliver12(copy, queued, copies, None, 0)
+        if queued or copies:
+            self.deliver12(copy, queued, copies, None, 0, uses)
 
     # --- QoS 0 ----------------------------------------------------------------------------------------------------
 
@@ -328,9 +341,9 @@ class Publishing:
             return True
         origin = message.origin or self._name
         offset = message.origin_offset if message.origin or log is None else log.next_offset()
-        if offset < 0 or (session.roamed and seen.holds(origin, offset)):
+        if offset < 0 or (session.roamed and seen.holds_fleeting(origin, offset)):
             return offset < 0
-        seen.add(origin, offset)
+        seen.add_fleeting(origin, offset)
         return True
 
     def deliver12(

@@ -8,6 +8,9 @@ from metromq.protocol.packing import Packer, Unpacker
 MAX_IDS: Final = 8192  # of one session; a copy that comes later than this many others is not recognised
 
 
+_FLEETING: Final = "\0"  # behind the origin of what was sent at QoS 0
+
+
 @final
 class SeenIds:
     """The newest ids by origin. Adding is cheap; looking up is not, but only sessions that have moved look up."""
@@ -15,6 +18,10 @@ class SeenIds:
     def __init__(self) -> None:
         self._by_origin: dict[str, array[int]] = {}
         self._count = 0
+
+    def add_fleeting(self, origin: str, offset: int) -> None:
+        """It was sent at QoS 0, and may be lost: it need not be sent so again."""
+        self.add(origin + _FLEETING, offset)
 
     def add(self, origin: str, offset: int) -> None:
         known = self._by_origin.get(origin)
@@ -34,15 +41,22 @@ class SeenIds:
         del known[:half]
         self._count -= half
 
+    def holds_fleeting(self, origin: str, offset: int) -> bool:
+        return self.holds(origin, offset) or self.holds(origin + _FLEETING, offset)
+
     def holds(self, origin: str, offset: int) -> bool:
         known = self._by_origin.get(origin)
         return known is not None and offset in known
 
-    def discard(self, origin: str, offset: int) -> None:
-        known = self._by_origin.get(origin)
-        if known is not None and offset in known:
-            known.remove(offset)
-            self._count -= 1
+    def without(self, ids: dict[str, set[int]]) -> "SeenIds":
+        """All but these. One that was queued twice is here twice, and both go."""
+        made = SeenIds()
+        for origin, offsets in self._by_origin.items():
+            gone = ids.get(origin)
+            kept = array("q", [offset for offset in offsets if offset not in gone]) if gone else offsets[:]
+            made._by_origin[origin] = kept
+            made._count += len(kept)
+        return made
 
     def merge(self, other: "SeenIds") -> None:
         for origin, offsets in other._by_origin.items():
@@ -64,9 +78,10 @@ class SeenIds:
 
 
 def unpack_seen(data: bytes) -> SeenIds:
+    """No bytes: nothing."""
     made = SeenIds()
     reader = Unpacker(data)
-    for _ in range(reader.u32()):
+    for _ in range(reader.u32() if data else 0):
         origin = reader.text()
         offsets = array("q")
         offsets.frombytes(reader.blob())

@@ -68,6 +68,8 @@ class Session:
         self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
         self.grants: dict[str, Grant] = {}  # by filter, with `$share/group/` where it is shared
         self.last_grant: Grant | None = None
+        # In a city: since when it is to know of each filter, by this broker's clock; what is not there is not known.
+        self.wanted_us: dict[str, int] | None = None
         self.expiry_s = 0
         self.closed = False
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
@@ -82,8 +84,22 @@ class Session:
         self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
         self.departed_us = 0  # the CONNECT there
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
+        self.greeted_us = 0  # the last CONNECT that was let in: what its client knows of the session
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
+
+    def wants_since(self, full_filter: str, wall_us: int) -> None:
+        if self.wanted_us is None:
+            self.wanted_us = {}
+        self.wanted_us[full_filter] = wall_us
+
+    def since_us(self, full_filter: str) -> int:
+        """Since when the city is to know that the session wants it; 0: not recorded."""
+        return self.wanted_us.get(full_filter, 0) if self.wanted_us is not None else 0
+
+    def gave_up(self, full_filter: str) -> None:
+        if self.wanted_us is not None:
+            self.wanted_us.pop(full_filter, None)
 
     def grant(
         self, share: str, qos: int, no_local: bool, retain_as_published: bool, retain_handling: int, identifier: int

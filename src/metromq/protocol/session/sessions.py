@@ -123,7 +123,7 @@ class Sessions:
             session.clean_us = session.opened_us if clean_start else 0
         if session.is_stale:
             self._restart(session)
-        session.claimed_us = federation.claimed_us(client_id)
+        session.claimed_us = session.greeted_us = federation.claimed_us(client_id)
         if self._city.joined and expiry_s and session.seen is None:
             session.seen = SeenIds()
         self.detached.pop(client_id, None)

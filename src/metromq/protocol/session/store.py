@@ -19,7 +19,8 @@ def pack_session(session: Session) -> bytes:
     packer.u64(session.backlog.sequence)
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
-    return packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us).done()
+    packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us)
+    return packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -33,6 +34,9 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.departed_to = "" if reader.at_end() else reader.text()
     session.departed_us = 0 if reader.at_end() else reader.u64()
     session.claimed_us = 0 if reader.at_end() else reader.u64()
+    session.greeted_us = 0 if reader.at_end() else reader.u64()
+    session.arrival = 0 if reader.at_end() else reader.u64()
+    session.is_stale = False if reader.at_end() else bool(reader.u8())
     session.backlog.durable = True
 
 
@@ -54,14 +58,15 @@ def pack_grant(full_filter: str, grant: Grant) -> bytes:
         grant.qos | (4 if grant.no_local else 0) | (8 if grant.retain_as_published else 0) | grant.retain_handling << 4
     )
     packer = Packer().u32(grant.session.backlog.number).text(filter).text(share).u8(flags).u32(grant.identifier)
-    return packer.done()
+    return packer.u64(grant.session.since_us(full_filter)).done()
 
 
-def unpack_grant(session: Session, reader: Unpacker) -> tuple[str, Grant]:
-    """The filter, with its group where it is shared, and how the session has subscribed to it."""
+def unpack_grant(session: Session, reader: Unpacker) -> tuple[str, Grant, int]:
+    """The filter, with its group where it is shared, how the session has subscribed to it, and since when."""
     filter, share, flags, identifier = reader.text(), reader.text(), reader.u8(), reader.u32()
     grant = session.grant(share, flags & 3, bool(flags & 4), bool(flags & 8), flags >> 4, identifier)
-    return (f"$share/{share}/{filter}" if share else filter), grant
+    since_us = 0 if reader.at_end() else reader.u64()
+    return (f"$share/{share}/{filter}" if share else filter), grant, since_us
 
 
 def _pack_will(packer: Packer, will: Will | None) -> None:
@@ -86,12 +91,14 @@ def copy_of(session: Session) -> Session:
     copy.username, copy.expiry_s, copy.will = session.username, session.expiry_s, session.will
     copy.opened_us, copy.clean_us = session.opened_us, session.clean_us
     copy.departed_to, copy.departed_us = session.departed_to, session.departed_us
-    copy.claimed_us = session.claimed_us
+    copy.claimed_us, copy.greeted_us = session.claimed_us, session.greeted_us
+    copy.arrival, copy.is_stale = session.arrival, session.is_stale
     copy.seen = session.seen.copy() if session.seen is not None else None
     copy.roamed = session.roamed
     copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
     copy.grants = session.grants.copy()
+    copy.wanted_us = session.wanted_us.copy() if session.wanted_us is not None else None
     if session.incoming:
         copy.incoming = session.incoming.copy()
     _copy_backlog(session.backlog, copy.backlog)
@@ -151,7 +158,10 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
     for _ in range(reader.u32()):
         inner = Unpacker(reader.blob())
         inner.u32()
-        grants.append(unpack_grant(session, inner))
+        full_filter, grant, since_us = unpack_grant(session, inner)
+        if since_us:
+            session.wants_since(full_filter, since_us)
+        grants.append((full_filter, grant))
     for _ in range(reader.u32()):
         session.incoming[reader.u16()] = None
     _unpack_backlog(reader, session.backlog)

@@ -4,6 +4,7 @@ from typing import final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
+from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.federation import CityPlace
@@ -22,6 +23,7 @@ class Subscriptions:
     def __init__(
         self,
         settings: HubSettings,
+        clock: Clock,
         commits: Commits,
         routes: RouteTable,
         city: CityPlace,
@@ -29,6 +31,7 @@ class Subscriptions:
         topic_counts: TopicCounts,
     ) -> None:
         self._settings = settings
+        self._clock = clock
         self._commits = commits
         self._routes = routes
         self._city = city
@@ -42,6 +45,8 @@ class Subscriptions:
         grant = session.grant(
             share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
         )
+        if self._city.joined and wanted.filter not in session.grants:
+            session.wants_since(wanted.filter, self._clock.wall_us)
         new = self._routes.add(wanted.filter, grant)
         self._counters.subscribes += 1
         if new and self._topic_counts.recording:  # one that is granted again is no further subscriber
@@ -76,6 +81,7 @@ class Subscriptions:
         """Takes a subscription away without a record of it."""
         if self._routes.remove(session, full_filter) is None:
             return
+        session.gave_up(full_filter)
         share, filter = split_shared(full_filter)
         count = self._routes.subscriptions(filter, share)
         if count == 0:

@@ -1,0 +1,42 @@
+"""How long peers could not be heard: what they say then may be as old, since frames can be held up on their way."""
+
+from typing import Final, final
+
+BURST_US: Final = 5_000_000  # so long after a silence what a peer says may come from before
+
+
+@final
+class Silences:
+    def __init__(self, least_us: int) -> None:
+        """Shorter silences than `least_us` are usual."""
+        self._least_us = least_us
+        self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
+        self._connected_us: dict[str, int] = {}  # and when it opened the connection that it speaks over
+        self._ended: dict[str, tuple[int, int]] = {}  # the last unusual silence: how long, and when it ended
+        self._stalled: dict[str, tuple[int, int]] = {}  # the same of one during which the connection stayed
+
+    def connected(self, peer: str, now_us: int) -> None:
+        """What comes over a new connection was said after it was opened."""
+        self._connected_us[peer] = now_us
+        self._stalled.pop(peer, None)
+
+    def heard(self, peer: str, now_us: int) -> None:
+        last_us = self._heard_us.get(peer, now_us)
+        self._heard_us[peer] = now_us
+        if now_us - last_us >= self._least_us:
+            self._ended[peer] = now_us - last_us, now_us
+            if last_us >= self._connected_us.get(peer, 0):
+                self._stalled[peer] = self._ended[peer]
+
+    def before(self, peer: str, now_us: int) -> int:
+        """How long the silence was that has just ended; 0: there was none."""
+        return _length(self._ended.get(peer, (0, 0)), now_us)
+
+    def under_way(self, peer: str, now_us: int) -> int:
+        """How long a frame that comes now may have been under way; 0: no longer than usual."""
+        return _length(self._stalled.get(peer, (0, 0)), now_us)
+
+
+def _length(silence: tuple[int, int], now_us: int) -> int:
+    length_us, ended_us = silence
+    return length_us + now_us - ended_us if length_us and now_us - ended_us <= BURST_US else 0
