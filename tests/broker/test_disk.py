@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -176,3 +178,26 @@ def test_messages_that_are_lost_before_a_snapshot_are_skipped_by_their_receiver(
     for damaged in sorted((tmp_path / "journal").glob("*.seg"))[1:-2:5]:
         harm(damaged)
     run(receive)
+
+
+def test_one_snapshot_is_under_way_and_the_next_waits_for_it(tmp_path: Path) -> None:
+    """On a slow disk they queued up, and a broker that was asked to stop wrote them all, one after the other."""
+    allowed = threading.Event()
+
+    async def story() -> None:
+        journal = JournalConfig(min_free_bytes=1, segment_bytes=1 << 16, snapshot_bytes=1 << 16)
+        async with Broker(replace(config(tmp_path), journal=journal)) as broker:
+            storage = broker._keeper
+            assert storage is not None
+            storage._snapshots.submit(allowed.wait, 30)  # the disk is busy
+            async with Client("127.0.0.1", broker.port) as client:
+                for number in range(10):
+                    await client.publish(f"t/{number}", bytes(70_000), qos=1, retain=True)
+                    storage.tick(False)
+            assert storage._snapshots._work_queue.qsize() == 1
+            allowed.set()
+            while storage._snapshot_job is not None:
+                await asyncio.sleep(0.01)
+            assert len(list((tmp_path / "journal").glob("*.snap"))) == 1
+
+    run(story)

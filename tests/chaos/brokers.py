@@ -151,6 +151,7 @@ class Brokers:
         self._now = 0.0
         self._since = time.monotonic()
         self.problem = ""
+        self.unanswered = ""  # why the last broker that did not answer did not
         self.stalls: list[tuple[float, float]] = []  # from when to when the machine was too slow
         self.ways = {(one, other): Way() for one in city.names for other in city.names if one != other}
         self.relays = {(one, other): Relay(way, self.ways[other, one]) for (one, other), way in self.ways.items()}
@@ -245,12 +246,12 @@ class Brokers:
             try:
                 await get(broker.http, "/healthz", timeout_s=STALL_S)
                 return is_slow
-            except NoAnswer:
-                is_slow = True
+            except NoAnswer as error:
+                is_slow, self.unanswered = True, f"{broker.name}: {error}"
                 broker.check_life()
             await asyncio.sleep(TICK_S)
             if time.monotonic() - begun > DEADLINE_S:
-                raise StandsStill(f"{broker.name} does not answer")
+                raise StandsStill(self.unanswered)
         return False
 
     # Rest.

@@ -70,7 +70,7 @@ class LiveStorm(Stage):
             if self.now > last:
                 last, end = self.now, time.monotonic() + DEADLINE_S
             if self.brokers.problem or time.monotonic() > end:
-                raise StandsStill(self.brokers.problem or "the city's time stands still")
+                raise StandsStill(self.brokers.problem or f"the city's time stands still; {self.brokers.unanswered}")
         self._listen()
 
     def _until(self, at: float) -> None:

@@ -94,7 +94,7 @@ def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
     assert Send("b10", Interest(False, (Announcement("1/2/#", 1, 0),), ())) in effects
     assert Send("b11", Facts((entry,))) in effects
     assert Send("b00", Facts((entry,))) not in effects
-    effects = broker.tick(3_000_000)
+    effects = broker.tick(10_000_000)
     assert broker.table.owner("1/2") == "b13", "b10 was never heard"
     assert Send("b00", RetainedRequest(("1/2/#",))) in effects
     hops = {hop.peer: hop.stage for hop in broker.route("1/2/x").hops}

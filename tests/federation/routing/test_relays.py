@@ -62,12 +62,12 @@ def test_a_cluster_whose_leader_is_lost_gets_another_and_links_to_it() -> None:
         network.step(3)
         network.lose("b20")
         network.step(10)
-        # Nobody else had a link to them; each missed the leader before it missed the heir, which claimed alone.
-        assert {node.table.owner("2") for name, node in network.nodes.items() if name != "b20"} == {"b21"}
-        assert network.nodes["b22"].neighbours == ("b21",)
+        # Nobody else had a link to them, so each thought itself alone and claimed; the greatest claim won everywhere.
+        assert {node.table.owner("2") for name, node in network.nodes.items() if name != "b20"} == {"b23"}
+        assert network.nodes["b22"].neighbours == ("b23",)
         network.publish("b01", "bus/7", b"again")
         assert network.delivered == [("b33", b"again")]
-        assert ("b10", "b21") in network.copies
+        assert ("b10", "b23") in network.copies
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 6), st.integers(0, 5), st.sets(st.integers(0, 5)), QOS)

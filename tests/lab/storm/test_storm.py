@@ -23,7 +23,7 @@ from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import FILES, WORDS, History, history_of, parse_history
 from metromq.lab.storm.simulated import SimulatedStorm
 
-SEEDS = 100
+SEEDS = 300
 FIND_WITHIN = 300
 
 
@@ -31,7 +31,7 @@ def breaches(seed: int) -> list[str]:
     return judge(SimulatedStorm(history_of(seed)).play())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_storms_keep_the_contract() -> None:
     failed = {seed: found[0] for seed in range(SEEDS) if (found := breaches(seed))}
     assert failed == {}
@@ -86,7 +86,7 @@ def test_every_kind_of_thing_happens() -> None:
     drawn = Counter(kind for seed in range(SEEDS) for kind in set(kinds_of(history_of(seed))))
     assert set(drawn) == KINDS
     rare = {kind: count for kind, count in drawn.items() if count < 5}
-    assert rare == {}, "these come in fewer than five of a hundred storms"
+    assert rare == {}, "these come in fewer than five storms"
 
 
 def test_a_history_is_read_back_from_what_it_prints() -> None:
@@ -178,10 +178,14 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
 
 
 # Seeds that found a bug which the first few do not: tried first, so that the test is quick.
-FOUND_BY: dict[str, tuple[int, ...]] = {}
+FOUND_BY: dict[str, tuple[int, ...]] = {
+    "a deletion is forgotten": (12,),
+    "repeats are not recognised": (29,),
+    "clocks are believed": (30,),
+}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLANTS)
 def test_planted_bugs_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, plant = PLANTS[name]

@@ -76,7 +76,7 @@ class Arrivals:
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: list[int] = []
-        is_ours = returns and self._departures.is_base(piece.client, piece.base)
+        left = self._departures.left_with(piece.client, piece.base) if returns else frozenset()
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
             seen.merge(kept_seen)
@@ -91,7 +91,7 @@ class Arrivals:
             _go_on(session, piece, kept)
         session.seen = None if passes else seen
         self._settle(session, piece)
-        self._subscribe(session, piece.grants, merges, is_ours)
+        self._subscribe(session, piece.grants, merges, left)
         return session
 
     def _settle(self, session: Session, piece: Piece) -> None:
@@ -125,8 +125,8 @@ class Arrivals:
             self._catch_up.for_session(session, topic_filter, age_us)
         self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session))
 
-    def _subscribe(self, session: Session, grants: list[bytes], merges: bool, is_ours: bool) -> None:
-        """Subscriptions are as they come, or, where two parts meet, those of both; `is_ours`: it had left from here."""
+    def _subscribe(self, session: Session, grants: list[bytes], merges: bool, left: frozenset[str]) -> None:
+        """Subscriptions are as they come, or, where two parts meet, those of both; `left` are those it left with."""
         hub = self._hub
         before = set(session.grants)
         for packed in grants:
@@ -139,7 +139,7 @@ class Arrivals:
                 session.wants_since(full_filter, hub.clock.wall_us)  # of the time before, `untold` tells
                 hub.subscriptions.restore(full_filter, grant)
                 hub.commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
-        for full_filter in before if is_ours else ():  # given up elsewhere
+        for full_filter in before & left:  # given up elsewhere
             hub.subscriptions.unsubscribe(session, full_filter)
 
     def probe(self, old: str, piece: Piece) -> None:

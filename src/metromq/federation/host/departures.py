@@ -42,6 +42,7 @@ class Departure:
         self.complete = False
         self.left = 0  # entries that waited when the session was taken and have not been sent yet
         self.incoming: list[int] = []  # what was sent, in case that the session comes back without having arrived
+        self.filters = frozenset(session.grants)  # that it left with
         self.seen = SeenIds()
         self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
@@ -83,16 +84,16 @@ class Departures:
         """Whether the client has left from here before a CONNECT."""
         return self._by_client[client].taken_us <= taken_us
 
-    def is_base(self, client: str, base: int) -> bool:
-        """Whether a part of the session that comes had arrived where it comes from as it left from here."""
-        return self._by_client[client].number == base
+    def left_with(self, client: str, base: int) -> frozenset[str]:
+        """The filters with which the session left from here for where it comes from (`base`)."""
+        departure = self._by_client[client]
+        return departure.filters if departure.number == base else frozenset()
 
     def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
         """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
         departure = self._by_client[client]
-        is_base = self.is_base(client, base)
         self.cancel(client)
-        if is_base:
+        if departure.number == base:
             return [], SeenIds()
         return departure.incoming, departure.seen
 
