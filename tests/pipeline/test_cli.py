@@ -132,8 +132,9 @@ def test_ages_are_checked(text: str) -> None:
 
 
 def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:
+    Lake(tmp_path).open("messages")
     with pytest.raises(UsageError, match="must be KEY=VALUE"):
-        metromq("sql", "SELECT 1", "--lake", str(tmp_path), "--conf", "spark.x")
+        metromq("sql", "--spark", "SELECT 1", "--lake", str(tmp_path), "--conf", "spark.x")
 
 
 def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: Path) -> None:
