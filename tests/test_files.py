@@ -106,8 +106,8 @@ def test_only_a_directory_can_be_synced_as_one(tmp_path: Path) -> None:
 
 
 def test_nobody_puts_files_in_place_by_hand() -> None:
-    """One way to write a file whole; moving a file that Spark wrote is another thing."""
+    """One way to write a file whole."""
     root = Path(metromq.__file__).parent
     by_hand = re.compile(r"\bos\.(replace|rename)\(")
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if by_hand.search(path.read_text())}
-    assert found == {"files.py", "pipeline/lake.py"}
+    assert found == {"files.py"}

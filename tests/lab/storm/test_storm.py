@@ -120,20 +120,6 @@ def remembers_no_deletion(accepts: Callable[..., bool]) -> Callable[..., bool]:
     return planted
 
 
-def wills_fire_twice(taken: Callable[..., None]) -> Callable[..., None]:
-    def planted(self: Roaming, effect: Any) -> None:
-        sessions = self._hub.sessions
-        session = sessions.get(effect.client)
-        if session is not None and session.will is not None:
-            will = session.will
-            sessions._publish_will(session)
-            session.will = will
-            sessions._publish_will(session)
-        taken(self, effect)
-
-    return planted
-
-
 def drops_what_waits(begin: Callable[..., None]) -> Callable[..., None]:
     def planted(self: Departures, session: Any, *rest: Any) -> None:
         backlog = session.backlog
@@ -168,7 +154,6 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "clocks are believed": (HybridClock, "heard", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
     "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda self, share, message: True),
-    "a will fires twice when its client moves": (Roaming, "taken", wills_fire_twice),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),
