@@ -40,7 +40,7 @@ from metromq.protocol.replay import (
 NICENESS = 10
 CHUNK_BYTES = 1 << 16  # of packets, that are sent before the client must have taken the last ones
 CREDITS = 2
-SETTLE_S = 1.0  # a subscription counts in the whole city a second after it was made (docs/guarantees.md)
+SETTLE_S = 1.0  # far more than the lag after which the whole city knows of a subscription (docs/guarantees.md)
 SHORT_S = 1.0  # a round that takes no longer leaves little to catch up with
 PEER_TRIES = 3
 PEER_PATIENCE_S = 10.0

@@ -113,8 +113,14 @@ class Contract:
     def _may_come_again(self, client: str, exact: list[Delivered]) -> bool:
         if self._restarted(client, exact[0].at, exact[-1].at):
             return True
+        # It has no number by which a broker could know it that it reaches later than the client did.
+        if all(not one.qos for one in exact) and self._moved(client, exact[0].at, exact[-1].at):
+            return True
         # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
         return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
+
+    def _moved(self, client: str, start: float, end: float) -> bool:
+        return any(start < one.opened <= end for one in self._by_client[client])
 
     def _may_repeat(self, message: Published) -> bool:
         """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
