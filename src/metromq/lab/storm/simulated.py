@@ -146,6 +146,7 @@ class SimulatedStorm(Stage):
 
     def slow(self, sender: str, receiver: str, by_s: float) -> None:
         self.city.network.slow(sender, receiver, by_s)
+        self.seen.lag_s = max(self.seen.lag_s, LAG_S + 2 * by_s)  # two links, and this may be both
 
     def heal(self) -> None:
         self.city.network.heal()
