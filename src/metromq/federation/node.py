@@ -381,6 +381,10 @@ class Node:
         """The peer has opened the connection over which it speaks to us."""
         self._silences.connected(peer, now_us)
 
+    def restarted(self, away_us: int, now_us: int) -> None:
+        """This broker has a journal whose last message is so old."""
+        self._silences.restarted(self.peers, away_us, now_us)
+
     def unheard_us(self, peer: str, now_us: int) -> int:
         """How long the peer could not be heard until lately; 0: it could."""
         return self._silences.before(peer, now_us)

@@ -1,8 +1,10 @@
 """How long peers could not be heard: what they say then may be as old, since frames can be held up on their way."""
 
+from collections.abc import Iterable
 from typing import Final, final
 
 BURST_US: Final = 5_000_000  # so long after a silence what a peer says may come from before
+UNNOTICED_US: Final = 15_000_000  # so long a link may be dead before its keepalive says so
 
 
 @final
@@ -14,6 +16,11 @@ class Silences:
         self._connected_us: dict[str, int] = {}  # and when it opened the connection that it speaks over
         self._ended: dict[str, tuple[int, int]] = {}  # the last unusual silence: how long, and when it ended
         self._stalled: dict[str, tuple[int, int]] = {}  # the same of one during which the connection stayed
+
+    def restarted(self, peers: Iterable[str], away_us: int, now_us: int) -> None:
+        """Before we were away nobody can say how long a peer was silent: as long as neither side would have noticed."""
+        self._heard_us = dict.fromkeys(peers, now_us - away_us - UNNOTICED_US)
+        self._connected_us = dict.fromkeys(peers, now_us)
 
     def connected(self, peer: str, now_us: int) -> None:
         """What comes over a new connection was said after it was opened."""

@@ -44,6 +44,10 @@ class CatchUp:
         if is_timed and (not self._marks or wall_us - self._marks[-1][0] >= MARK_EVERY_US):
             self._add_mark(wall_us, message.offset)
 
+    def away_us(self) -> int:
+        """How long ago the journal got its last message; -1: it never did."""
+        return max(0, self._hub.clock.wall_us - self._marks[-1][0]) if self._marks else -1
+
     def _add_mark(self, wall_us: int, offset: int) -> None:
         self._marks.append((wall_us, offset))
         if len(self._marks) > MAX_MARKS:

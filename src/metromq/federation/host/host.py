@@ -119,6 +119,8 @@ class Host(Federation):
         clock = self.hub.clock
         self._transport = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
         self._ticked_at = self.hub.clock.now
+        if self._catch_up.away_us() >= 0:
+            self.node.restarted(self._catch_up.away_us(), self._now_us())
         for peer in self.node.neighbours:
             self._open_link(peer)
         for session in list(self.hub.sessions.by_client_id.values()):
