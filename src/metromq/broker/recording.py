@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from metromq.broker import logs
-from metromq.federation.host import Host
+from metromq.federation.host import WILL_SUFFIX, Host
 from metromq.protocol.session import Hub, TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
 from metromq.telemetry import (
@@ -63,10 +63,11 @@ class Telemetry:
         return found
 
     def _origin_rows(self, topic: str, count: TopicCount) -> list[TelemetryRow]:
-        return [
-            TelemetryRow(TOPIC_FROM, topic, origin or self._hub.name, deliveries_local=deliveries)
-            for origin, deliveries in count.origins.items()
-        ]
+        brokers: dict[str, int] = {}
+        for origin, deliveries in count.origins.items():
+            broker = origin.removesuffix(WILL_SUFFIX) or self._hub.name
+            brokers[broker] = brokers.get(broker, 0) + deliveries
+        return [TelemetryRow(TOPIC_FROM, topic, broker, deliveries_local=count) for broker, count in brokers.items()]
 
     def _clock_rows(self) -> list[TelemetryRow]:
         """With whatever was counted in a window: the clocks by which the times of its messages are to be read."""

@@ -16,6 +16,8 @@ from metromq.protocol.session import KIND_WILL, Hub, Message, Session
 HOLD_S: Final = 3.0  # so long a broker that comes back listens to what others have fired before it fires itself
 _USES: Final = DELIVER | DISTRIBUTE | SHARE
 
+WILL_SUFFIX: Final = "/will"  # of the origin of a will: it is its own, and the same whichever broker fires it
+
 
 @final
 class LastWills:
@@ -87,7 +89,7 @@ class LastWills:
 
     def _publish(self, message: Message, broker: str, time_us: int) -> None:
         """No broker's name has a slash, so nobody takes the origin for one, and every broker gets its copy."""
-        message.origin, message.origin_offset = f"{broker}/will", _number(message.publisher, time_us)
+        message.origin, message.origin_offset = broker + WILL_SUFFIX, _number(message.publisher, time_us)
         if not self._inbox.claim(message.origin, message.origin_offset):
             return
         self._copies.take(LinkMessage(message, CLIENT, 0, CHECK, (self._node.name,)), _USES)
