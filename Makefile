@@ -8,7 +8,7 @@ STEP := @sh tools/step.sh
 DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime
 
 # Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client planning journal telemetry lab/sim lab/storm broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
+FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city lake test debian style types plain compiled bench chaos storm clean
 
@@ -75,7 +75,7 @@ $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name
 	@touch $@
 
 compiled: $(COMPILED)/.built
-	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest
+	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest --durations 25
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
