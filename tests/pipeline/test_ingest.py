@@ -87,7 +87,7 @@ def row_twin(body: bytes, offset: int) -> dict[str, Any]:
 def test_rows_are_what_the_broker_wrote(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     land(landing, "b1", 0, 200)
     (taken,) = take_all(spark, lake, landing)
-    assert taken == Taken(200, 0, 0, ())
+    assert taken == Taken(200, 0, 0, (), {"b1": 200})
     expected = [row_twin(body, offset) for offset, body in enumerate(bodies(0, 200))]
     assert {row["payload"] for row in expected} == set(PAYLOADS)
     rows = sorted(lake.arrow("messages").to_pylist(), key=lambda row: int(row["offset"]))
