@@ -10,7 +10,7 @@ DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless g
 # Tests of the rooms without I/O and of what they meet in one process.
 FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
 
-.PHONY: city lake test debian style types plain compiled bench chaos storm clean
+.PHONY: city lake test debian style types plain compiled compiled-long compiled-others bench chaos storm clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
@@ -74,8 +74,18 @@ $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name
 	$(STEP) "$(COMPILING)" $(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
 	@touch $@
 
+# In two halves at once, since both wait a lot: those that need Spark or long sums, and the others.
+LONG := tests/pipeline tests/planning tests/joints
+PYTEST_COMPILED := PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest --durations 25
+
 compiled: $(COMPILED)/.built
-	PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest --durations 25
+	$(MAKE) --no-print-directory --jobs 2 --output-sync compiled-long compiled-others
+
+compiled-long: $(COMPILED)/.built
+	$(PYTEST_COMPILED) $(LONG)
+
+compiled-others: $(COMPILED)/.built
+	$(PYTEST_COMPILED) $(addprefix --ignore=,$(LONG))
 
 bench: $(COMPILED)/.built
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
