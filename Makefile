@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 WHEEL := build/wheel
 STEP := @sh tools/step.sh
-DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime
+DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime zookeeper
 
 # Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_config.py test_documents.py test_files.py test_reading.py)
+FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city lake test debian style types plain compiled compiled-long compiled-others bench chaos storm clean
 
@@ -74,8 +74,8 @@ $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name
 	$(STEP) "$(COMPILING)" $(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
 	@touch $@
 
-# In two halves at once, since both wait a lot: those that need Spark or long sums, and the others.
-LONG := tests/pipeline tests/planning tests/joints
+# In two halves at once, since both wait a lot: those that need Spark or several brokers, and the others.
+LONG := tests/pipeline tests/joints
 PYTEST_COMPILED := PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest --durations 25
 
 compiled: $(COMPILED)/.built
@@ -87,8 +87,9 @@ compiled-long: $(COMPILED)/.built
 compiled-others: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(addprefix --ignore=,$(LONG))
 
+# Everything, or what BENCH says: make bench BENCH="broker --rounds 1 --seconds 0.3"
 bench: $(COMPILED)/.built
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(BENCH)
 
 # Storms by seed: make storm SEEDS=10000 FIRST=0 on whole simulated brokers, make chaos SEEDS=100 on live processes,
 # followed by five minutes of steady traffic. Failing seeds are left as stories in build/storm and build/chaos.

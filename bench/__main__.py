@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from metromq.errors import MetroError
 
-SUITES = ("broker", "planner", "federation", "pipeline")  # modules of this package with `main(argv)`
+SUITES = ("broker", "planner", "federation", "growth", "pipeline")  # modules of this package with `main(argv)`
 
 
 def main(argv: Sequence[str]) -> int:

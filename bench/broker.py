@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.machine import CORES, Shares, Watch, average, raise_file_limit
-from bench.peers import Peer, Running, find_peers, running
+from bench.measured import Probe
+from bench.peers import FETCHED, Peer, Running, find_peers, running
 from bench.report import Run, lines, show, write
-from bench.scenarios import SCENARIOS, Probe, Scenario, histogram
+from bench.scenarios import SCENARIOS, Scenario, histogram
 from metromq.errors import UsageError
 
 
@@ -30,8 +31,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--peer", action="append", metavar="NAME", help="only brokers whose name has this in it; may be repeated"
     )
     parser.add_argument("--pure", action="store_true", help="also measure MetroMQ without compiled modules")
-    parser.add_argument("--no-amqtt", action="store_true", help="leave out amqtt, which pip installs into build/")
-    parser.add_argument("--no-nats", action="store_true", help="leave out nats-server, which pip installs into build/")
+    for name in FETCHED:
+        text = f"leave out {name}, which pip installs into build/"
+        parser.add_argument(f"--no-{name}", dest="left_out", action="append_const", const=name, default=[], help=text)
     parser.add_argument("--json", type=Path, default=Path("bench-results.json"), metavar="FILE")
     return parser.parse_args(argv)
 
@@ -102,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
         console.print("[yellow]only one core: broker and generator share it, so the ratios say little[/]")
     os.sched_setaffinity(0, {generator_core})
     scenarios = _chosen(options.only)
-    peers, missing = find_peers(options.pure, not options.no_amqtt, not options.no_nats)
+    peers, missing = find_peers(options.pure, options.left_out)
     if options.peer:
         peers = [peer for peer in peers if any(name in peer.name for name in options.peer)]
     for word in missing:

@@ -17,7 +17,7 @@ from metromq.control.data_directory import choose_ports, keep_city
 from metromq.control.running import CityOptions, broker_program
 from metromq.errors import UsageError
 from metromq.federation.city import City
-from metromq.federation.status import UP, CityStatus
+from metromq.federation.status import RESTING, UP, CityStatus
 
 PATIENCE_S = 60.0
 POLL_S = 0.05
@@ -126,7 +126,7 @@ def _is_settled(status: CityStatus) -> bool:
     return (
         all(broker.state == UP for broker in brokers)
         and len({broker.table for broker in brokers}) == 1
-        and all(link.state == UP and not link.backlog for broker in brokers for link in broker.links)
+        and all(link.state in (UP, RESTING) and not link.backlog for broker in brokers for link in broker.links)
         and all(area.home for broker in brokers for area in broker.areas)
     )
 

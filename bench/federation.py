@@ -1,4 +1,4 @@
-"""Many brokers as one, measured: a stream over a link, a hop, takeover, copies beside mosquitto's bridges, memory."""
+"""Many brokers as one, measured: a stream, a hop, takeover, a move, copies beside mosquitto's bridges, memory."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench import between
+from bench import between, moving
 from bench.cities import is_compiled
 from bench.machine import raise_file_limit
 from bench.peers import mosquitto_path
@@ -66,6 +66,16 @@ def parts(seconds: float, kills: int) -> list[Part]:
         Part("hop", "one hop at 1,000/s", lambda: between.hop(1000, seconds), (Target("added p99 ms", 5.0),)),
         Part("kill", "takeover, kill -9", lambda: between.takeover(kills, "kill -9", 1), soon, False),
         Part("freeze", "takeover, SIGSTOP", lambda: between.takeover(kills, "SIGSTOP", 2), soon, False),
+        Part(
+            "move",
+            "a session with 10,000 messages moves",
+            moving.move,
+            (
+                Target("all moved s", 2.0),
+                Target("others at the old broker, max ms", 50.0),
+                Target("others at the new broker, max ms", 50.0),
+            ),
+        ),
         Part("copies", "between brokers", between.copies, tuple(once), False),
     ]
     if mosquitto_path() is not None:

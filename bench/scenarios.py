@@ -11,7 +11,10 @@ from math import ceil, log2
 from pathlib import Path
 
 from bench import generator
+from bench.dialects import MQTT, Dialect
 from bench.machine import cpu_seconds, fdatasync_rate, resident_bytes
+from bench.measured import Measured, Probe
+from bench.outside import outside, outside_probe
 from bench.peers import Running
 from metromq.protocol.wire.packets import MQTT5, MQTT311
 
@@ -25,14 +28,10 @@ FILTER_CLIENTS = 10_000
 FILTERS_EACH = 100
 MATCHED = 200_000
 MANY_CLIENTS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The outcome of one run against one broker."""
-
-    values: dict[str, float]
-    lost: int = 0
+LONE_PAIRS = 200
+MQTT_BROKERS = ("metromq", "pure", "mosquitto", "nats", "amqtt")
+SPEAKERS = (*MQTT_BROKERS, "nats own")  # what the bench has a dialect for
+EVERYBODY = (*SPEAKERS, "zenoh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,6 @@ class Target:
     limit: float
     relative_to: str = ""  # "mosquitto", "<scenario>": of MetroMQ itself, empty: absolute
     at_most: bool = False
-
-
-# For some seconds: what was found (each message's nanoseconds, or one rate), and how many messages were lost.
-Probe = Callable[[float], tuple[list[int], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Scenario:
     slice_s: float = 0.25
     summary: "Callable[[list[int]], dict[str, float]]" = lambda found: quantiles(found)  # of each slice; medians count
     durability: str = "memory"
-    families: tuple[str, ...] = ("metromq", "pure", "mosquitto", "nats", "amqtt")
+    families: tuple[str, ...] = MQTT_BROKERS
 
 
 def _close(clients: list[socket.socket]) -> None:
@@ -69,29 +64,50 @@ def _close(clients: list[socket.socket]) -> None:
         client.close()
 
 
+def _cpu_of(broker: Running) -> Callable[[], float]:
+    return lambda: cpu_seconds(broker.pid)
+
+
+def _dialect(broker: Running) -> Dialect:
+    return broker.dialect or MQTT
+
+
+def _newer_packet(topic: str, payload: bytes) -> bytes:
+    return generator.packet(topic, MQTT5, payload=payload)
+
+
 def pipelined(pairs: int, fan: int, version: int = MQTT311) -> Callable[[Running, float], Measured]:
     """QoS 0 as fast as it goes, with a bound on the bytes under way that is the same for every broker."""
 
     def run(broker: Running, seconds: float) -> Measured:
+        dialect = broker.dialect
+        if dialect is None:
+            return outside(broker, pairs, fan, 0, seconds)
         streams: list[generator.Stream] = []
         receivers: list[tuple[socket.socket, generator.Stream]] = []
         clients: list[socket.socket] = []
         for pair in range(pairs):
             topic = f"bench/{pair:02}"
-            size = len(generator.packet(topic, version))
+            packet = _newer_packet if version == MQTT5 else dialect.packet
+            size = len(packet(topic, b""))
             window = min(PER_SUBSCRIBER_BYTES, UNDER_WAY_BYTES // fan // pairs) // size
-            batch = b"".join([generator.packet(topic, version) for _ in range(max(1, window // 4))])
-            publisher = generator.connect(broker.port, f"pub{pair}", version)
-            stream = generator.Stream(publisher, fan, batch, (size, len(generator.packet(topic))), window)
+            batch = b"".join([packet(topic, b"") for _ in range(max(1, window // 4))])
+            publisher = (
+                generator.connect(broker.port, f"pub{pair}", version)
+                if version == MQTT5
+                else dialect.connect(broker.port, f"pub{pair}", ())
+            )
+            stream = generator.Stream(publisher, fan, batch, (size, dialect.delivered_bytes(topic)), window)
             streams.append(stream)
             clients.append(publisher)
             for number in range(fan):
-                subscriber = generator.connect(broker.port, f"sub{pair}-{number}", MQTT311, topic)
+                subscriber = dialect.connect(broker.port, f"sub{pair}-{number}", [topic])
                 receivers.append((subscriber, stream))
                 clients.append(subscriber)
-        count = generator.Load(streams, receivers).run(seconds / 4, seconds)
+        dialect.settle(clients)
+        count = generator.Load(streams, receivers).run(seconds / 4, seconds, _cpu_of(broker))
         _close(clients)
-        return Measured({"rate": count.rate}, count.lost)
+        return Measured(count.values, count.lost)
 
     return run
 
@@ -103,27 +119,32 @@ def many_topics(count: int, by_name: bool = False, churning: bool = False) -> Ca
     """
 
     def run(broker: Running, seconds: float) -> Measured:
+        dialect = broker.dialect
+        if dialect is None:
+            return outside(broker, PAIRS, 1, count, seconds)
         streams: list[generator.Stream] = []
         receivers: list[tuple[socket.socket, generator.Stream]] = []
         clients: list[socket.socket] = []
         for pair in range(PAIRS):
             topics = topics_of(pair, count)
-            size = len(generator.packet(topics[0]))
+            size, delivered = len(dialect.packet(topics[0], b"")), dialect.delivered_bytes(topics[0])
             window = PER_SUBSCRIBER_BYTES // size
-            batch = b"".join([generator.packet(topics[n % len(topics)]) for n in range(max(window // 4, len(topics)))])
-            publisher = generator.connect(broker.port, f"pub{pair}")
+            names = [topics[n % len(topics)] for n in range(max(window // 4, len(topics)))]
+            publisher = dialect.connect(broker.port, f"pub{pair}", ())
             filters = topics if by_name else [f"bench/{pair:02}/#"]
-            subscriber = generator.connect(broker.port, f"sub{pair}", filters=filters)
-            streams.append(generator.Stream(publisher, 1, batch, (size, size), window))
+            subscriber = dialect.connect(broker.port, f"sub{pair}", filters)
+            batch = b"".join([dialect.packet(name, b"") for name in names])
+            streams.append(generator.Stream(publisher, 1, batch, (size, delivered), window))
             receivers.append((subscriber, streams[-1]))
             clients += [publisher, subscriber]
+        dialect.settle(clients)
         churn = None
         if churning:
             clients.append(generator.connect(broker.port, "churn"))
             churn = generator.Churn(clients[-1], "+/+/nowhere", CHURN_S)
-        load = generator.Load(streams, receivers, churn).run(seconds / 4, seconds)
+        load = generator.Load(streams, receivers, churn).run(seconds / 4, seconds, _cpu_of(broker))
         _close(clients)
-        return Measured({"rate": load.rate}, load.lost)
+        return Measured(load.values, load.lost)
 
     return run
 
@@ -149,9 +170,9 @@ def windowed(publishers: int, subscribers: int, topics: int = 0) -> Callable[[Ru
             place = number % subscribers
             names = topics_of(place, topics) if topics else [f"bench/{place:02}"]
             senders.append((generator.connect(broker.port, f"pub{number}"), names))
-        count = generator.Windowed(senders, receivers, WINDOW).run(seconds / 4, seconds)
+        count = generator.Windowed(senders, receivers, WINDOW).run(seconds / 4, seconds, _cpu_of(broker))
         _close([client for client, _ in [*senders, *receivers]])
-        return Measured({"rate": count.rate}, count.lost)
+        return Measured(count.values, count.lost)
 
     return run
 
@@ -164,40 +185,68 @@ def fsync(broker: Running, seconds: float) -> Measured:
 
 
 def fan_in(broker: Running) -> Probe:
-    publishers = [generator.connect(broker.port, f"pub{number}") for number in range(MANY_CLIENTS)]
-    subscriber = generator.connect(broker.port, "sub", filter="bench/in")
+    dialect = _dialect(broker)
+    publishers = [dialect.connect(broker.port, f"pub{number}", ()) for number in range(MANY_CLIENTS)]
+    subscriber = dialect.connect(broker.port, "sub", ["bench/in"])
     filler = bytes(generator.PAYLOAD_BYTES - 4)
-    packets = [generator.packet("bench/in", payload=filler + struct.pack(">I", n)) for n in range(MANY_CLIENTS)]
+    packets = [dialect.packet("bench/in", filler + struct.pack(">I", n)) for n in range(MANY_CLIENTS)]
+    delivered = dialect.delivered_bytes("bench/in"), dialect.tail
+    dialect.settle([*publishers, subscriber])
 
     def take(seconds: float) -> tuple[list[int], int]:
-        count = generator.fan_in(publishers, packets, subscriber, seconds)
+        count = generator.fan_in(publishers, packets, subscriber, delivered, seconds)
+        return [int(count.rate)], count.lost
+
+    return take
+
+
+def in_pairs(broker: Running) -> Probe:
+    dialect = _dialect(broker)
+    pairs: list[tuple[socket.socket, socket.socket, bytes]] = []
+    for number in range(LONE_PAIRS):
+        topic = f"bench/{number:03}"
+        subscriber = dialect.connect(broker.port, f"sub{number}", [topic])
+        pairs.append((dialect.connect(broker.port, f"pub{number}", ()), subscriber, dialect.packet(topic, b"")))
+    size = dialect.delivered_bytes("bench/000")
+    dialect.settle([end for pair in pairs for end in pair[:2]])
+
+    def take(seconds: float) -> tuple[list[int], int]:
+        count = generator.in_pairs(pairs, size, seconds)
         return [int(count.rate)], count.lost
 
     return take
 
 
 def fan_out(broker: Running, seconds: float) -> Measured:
-    subscribers = [generator.connect(broker.port, f"sub{number}", filter="bench/out") for number in range(MANY_CLIENTS)]
-    publisher = generator.connect(broker.port, "pub")
-    packets = [generator.packet("bench/out") for _ in range(64)]
-    generator.fan_out(publisher, packets, subscribers, seconds / 4)
-    count = generator.fan_out(publisher, packets, subscribers, seconds)
+    dialect = _dialect(broker)
+    subscribers = [dialect.connect(broker.port, f"sub{number}", ["bench/out"]) for number in range(MANY_CLIENTS)]
+    publisher = dialect.connect(broker.port, "pub", ())
+    packets = [dialect.packet("bench/out", b"") for _ in range(64)]
+    size = dialect.delivered_bytes("bench/out")
+    dialect.settle([*subscribers, publisher])
+    generator.fan_out(publisher, packets, subscribers, size, seconds / 4)
+    count = generator.fan_out(publisher, packets, subscribers, size, seconds)
     _close([*subscribers, publisher])
     return Measured({"rate": count.rate}, count.lost)
 
 
 def latency(rate: float) -> "Callable[[Running], Probe]":
     def probe(broker: Running) -> Probe:
+        dialect = broker.dialect
+        if dialect is None:
+            return outside_probe(broker, PAIRS, rate)
         pairs: list[tuple[socket.socket, socket.socket, bytes]] = []
-        for number in range(10):
+        for number in range(PAIRS):
             topic = f"bench/{number:02}"
-            subscriber = generator.connect(broker.port, f"sub{number}", filter=topic)
-            publisher = generator.connect(broker.port, f"pub{number}")
-            pairs.append((publisher, subscriber, generator.packet(topic)))
+            subscriber = dialect.connect(broker.port, f"sub{number}", [topic])
+            publisher = dialect.connect(broker.port, f"pub{number}", ())
+            pairs.append((publisher, subscriber, dialect.packet(topic, b"")))
+        size = dialect.delivered_bytes("bench/00")
+        dialect.settle([end for pair in pairs for end in pair[:2]])
 
         def take(seconds: float) -> tuple[list[int], int]:
-            generator.latencies(pairs, rate, seconds / 4)
-            return generator.latencies(pairs, rate, seconds)
+            generator.latencies(pairs, size, rate, seconds / 4)
+            return generator.latencies(pairs, size, rate, seconds)
 
         return take
 
@@ -219,9 +268,10 @@ def histogram(results: Sequence[int]) -> dict[str, int]:
 
 def idle(broker: Running, seconds: float) -> Measured:
     """Resident memory for each of 5,000 clients that subscribe to a topic of their own and then keep quiet."""
-    warm = [generator.connect(broker.port, f"warm{number}", filter=f"warm/{number}") for number in range(20)]
+    connect = _dialect(broker).connect
+    warm = [connect(broker.port, f"warm{number}", [f"warm/{number}"]) for number in range(20)]
     before = resident_bytes(broker.pid)
-    clients = [generator.connect(broker.port, f"device-{n:05}", filter=f"device/{n:05}") for n in range(IDLE_CLIENTS)]
+    clients = [connect(broker.port, f"device-{n:05}", [f"device/{n:05}"]) for n in range(IDLE_CLIENTS)]
     time.sleep(min(1.0, seconds))
     used = resident_bytes(broker.pid) - before
     _close(warm + clients)
@@ -260,11 +310,13 @@ _WITH_BUSY = (
     "pure",
     "mosquitto",
     "nats",
+    "nats own",
+    "zenoh",
 )  # amqtt falls behind
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", _of(8), pipelined(1, 1)),
-    Scenario("qos0-10-10", "QoS 0 pipelined 10 -> 10", "messages/s", _of(8), pipelined(10, 1)),
+    Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", _of(8), pipelined(1, 1), families=EVERYBODY),
+    Scenario("qos0-10-10", "QoS 0 pipelined 10 -> 10", "messages/s", _of(8), pipelined(10, 1), families=EVERYBODY),
     Scenario(
         "v5-1-1", "MQTT 5 publisher 1 -> 1", "messages/s", {"rate": Target(0.75, "qos0-1-1")}, pipelined(1, 1, MQTT5)
     ),
@@ -275,8 +327,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         {"rate": Target(0.75, "qos0-10-10")},
         pipelined(10, 1, MQTT5),
     ),
-    Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", _of(10), pipelined(1, 100)),
-    Scenario("fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", _of(8), pipelined(1, 1000)),
+    Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", _of(10), pipelined(1, 100), families=SPEAKERS),
+    Scenario(
+        "fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", _of(8), pipelined(1, 1000), families=SPEAKERS
+    ),
     Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
     *(
         Scenario(
@@ -285,6 +339,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "messages/s",
             _of(limit),
             many_topics(count),
+            families=EVERYBODY,
         )
         for count, limit in ((1_000, 25), (50_000, 14), (1_000_000, 8))
     ),
@@ -294,6 +349,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "messages/s",
         _of(14),
         many_topics(50_000, by_name=True),
+        families=SPEAKERS,
     ),
     Scenario(
         "churn",
@@ -321,8 +377,19 @@ SCENARIOS: tuple[Scenario, ...] = (
         probe=fan_in,
         slice_s=1.0,
         summary=lambda rates: {"rate": rates[0]},
+        families=SPEAKERS,
     ),
-    Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out),
+    Scenario(
+        "pairs",
+        f"{LONE_PAIRS} pairs, unpipelined",
+        "messages/s",
+        _of(1.0),
+        probe=in_pairs,
+        slice_s=1.0,
+        summary=lambda rates: {"rate": rates[0]},
+        families=SPEAKERS,
+    ),
+    Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out, families=SPEAKERS),
     *(
         Scenario(
             f"latency-{rate}",
@@ -334,7 +401,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         )
         for rate in (1_000, 20_000)
     ),
-    Scenario("idle", "memory of one of 5,000 idle clients", "bytes", {"bytes": Target(4096, at_most=True)}, idle),
+    Scenario(
+        "idle",
+        "memory of one of 5,000 idle clients",
+        "bytes",
+        {"bytes": Target(2500, at_most=True)},
+        idle,
+        families=SPEAKERS,
+    ),
     Scenario(
         "fsync",
         "QoS 1 with fsync, 50 -> 10",

@@ -33,7 +33,8 @@ ROOMS: dict[str, set[str]] = {
     "pipeline": {"protocol", "federation", "client", "journal", "telemetry"},
     "control": {"federation", "city_file"},
     "lab": {"protocol", "federation", "client", "control", "planning"},
-    "cli": {"protocol", "federation", "client", "planning", "broker", "pipeline", "control", "lab"},
+    "gateway": {"protocol"},
+    "cli": {"gateway", "protocol", "federation", "client", "planning", "broker", "pipeline", "control", "lab"},
 }
 # What a pure room may know of the rest of the house: no room that does things.
 KNOWN_TO_FEDERATION = {"errors", "constraints", "reading", "protocol", "federation"}

@@ -15,7 +15,10 @@ from metromq.reading import raise_problems
 from metromq.settings import check_settings, read_settings
 
 PREFIX = "METROMQ_CITY_"
-PRESETS = ("central", "flood-publications", "flood-subscriptions", "geographic")
+PRESETS = (
+    *("central", "delegation", "flood-publications", "flood-subscriptions", "geographic"),
+    *("overlay", "overlay-zookeeper"),
+)
 
 
 def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:

@@ -247,8 +247,10 @@ class Config:
     recorder: RecorderConfig = field(default_factory=RecorderConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     metrics: Metrics = field(default_factory=Metrics)
-    # So long the broker stays awake after each message, for the price of a core: waking up takes most of the time that
-    # a message takes through a broker with little to do. 0: it sleeps at once.
+    # Waking up takes most of the time that a message takes through a broker with little to do. While messages come at
+    # least every 1.5 ms and nobody else wants the core, the broker stays awake; it sleeps when they do not.
+    adaptive_poll: bool = True
+    # So long the broker stays awake after each message in any case, for the price of a core.
     busy_poll_s: Annotated[float, Range(0, 1)] = 0.0
     # Seconds between $SYS updates, as Mosquitto's sys_interval. 0: none.
     sys_interval_s: Seconds = 10.0

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench import between
+from bench import between, moving
 from bench.federation import Part, Row, Target, main, rows, write
 
 from metromq.errors import UsageError
@@ -41,3 +41,9 @@ def test_every_message_of_a_stream_crosses_the_link() -> None:
     found = between.stream(0.2)
     assert found["lost"] == 0
     assert found["messages/s"] > 0
+
+
+def test_a_moved_session_brings_all_that_waited() -> None:
+    found = moving.move(queued=300)
+    assert found["all moved s"] > 0
+    assert found["others at the new broker, max ms"] > 0

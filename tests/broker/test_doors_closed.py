@@ -10,6 +10,7 @@ from websockets.typing import Origin, Subprotocol
 
 from metromq.broker import Broker
 from metromq.broker.auth.passwords import hash_password
+from metromq.broker.origins import Origins
 from metromq.client import Client, ConnectRefused
 from metromq.config import Auth, Config, Limits, Listener
 from metromq.protocol.wire.packets import (
@@ -81,6 +82,13 @@ def test_pages_of_other_sites(allowed: tuple[str, ...], origin: str | None, host
             return await _opens(broker.port, origin, host)
 
     assert play(story()) is opens
+
+
+@pytest.mark.parametrize("origins", [["http://127.0.0.1", "http://127.0.0.1"], ["//127.0.0.1"]])
+def test_what_no_browser_says_opens_nothing(origins: list[str]) -> None:
+    """Two origins, of which the second may be the true one, and one without a scheme."""
+    assert not Origins(Listener("ws", port=0)).may_connect(origins, "127.0.0.1")
+    assert Origins(Listener("ws", port=0)).may_connect(["http://127.0.0.1"], "127.0.0.1")
 
 
 def test_a_listener_for_the_network_has_names_that_it_does_not_know() -> None:

@@ -67,3 +67,14 @@ def test_what_nobody_can_reach_is_not_open(place: Path) -> None:
     inner.parent.chmod(0o711)
     assert is_open(inner)
     assert not is_open(place / "missing")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_a_link_is_as_open_as_what_it_leads_to(place: Path, mode: int) -> None:
+    secret, link = place / "there" / "secret", place / "link"
+    secret.parent.mkdir()
+    secret.write_text("")
+    secret.chmod(0o644)
+    secret.parent.chmod(mode)
+    link.symlink_to(secret)
+    assert is_open(link) is (mode == 0o755)

@@ -21,9 +21,9 @@ def hub() -> Hub:
     return made
 
 
-def publish(hub: Hub, second: float, topic: str, payload: bytes = b"1234") -> None:
+def publish(hub: Hub, second: float, topic: str, qos: int = 0) -> None:
     hub.at(second, int(second * SECOND_US))
-    message = Message(topic, payload, 0)
+    message = Message(topic, b"1234", qos)
     message.time_us = hub.clock.wall_us
     message.publisher = "p"
     hub.publishing.publish(message, None)
@@ -73,7 +73,7 @@ def test_deliveries_count_by_the_broker_of_the_publisher(hub: Hub) -> None:
     telemetry = Telemetry(hub, "north", 10.0, None)
     session = hub.sessions.adopt("c", "", 0)
     hub.subscriptions.subscribe(session, Subscription("a", 1), 0)
-    publish(hub, 101, "a")
+    publish(hub, 101, "a", 1)
     for offset in range(2):
         came = Message("a", b"1234", 1, origin="b2", origin_offset=offset)
         came.kind = KIND_LINK
@@ -83,6 +83,19 @@ def test_deliveries_count_by_the_broker_of_the_publisher(hub: Hub) -> None:
     assert (whole.publications, whole.deliveries_local) == (1, 3)
     origins = {row.detail: row.deliveries_local for row in window.rows if row.subject == TOPIC_FROM}
     assert origins == {"b1": 1, "b2": 2}
+
+
+def test_what_is_not_for_a_client_of_this_broker_is_no_delivery(hub: Hub) -> None:
+    """QoS 0 for someone who is not connected; anything for a session that has left: its new broker counts it."""
+    telemetry = Telemetry(hub, "north", 10.0, None)
+    session = hub.sessions.adopt("c", "", 0)
+    hub.subscriptions.subscribe(session, Subscription("a", 1), 0)
+    publish(hub, 101, "a")
+    session.departed_to = "b2"
+    publish(hub, 102, "a", 1)
+    (window,) = telemetry.take(force=True)
+    (whole,) = [row for row in window.rows if row.subject == TOPIC]
+    assert (whole.publications, whole.deliveries_local, whole.delivered_bytes) == (2, 0, 0)
 
 
 def test_a_window_says_how_far_the_clocks_of_peers_are_ahead() -> None:

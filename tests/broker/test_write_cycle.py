@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from metromq.broker.stream import StreamWriter
+from metromq.broker.vigil import LOST_S, Vigil
 from metromq.broker.write_cycle import WriteCycle
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
@@ -35,9 +36,9 @@ class Loop(asyncio.AbstractEventLoop):
         return bool(self.soon)
 
 
-def cycle_and_loop(busy_poll_s: float) -> tuple[WriteCycle, Loop]:
+def cycle_and_loop(busy_poll_s: float, adaptive: bool = False) -> tuple[WriteCycle, Loop]:
     loop = Loop()  # type: ignore[abstract]
-    made = WriteCycle(Hub(HubSettings(), None, "b"), loop, 1 << 20, busy_poll_s)
+    made = WriteCycle(Hub(HubSettings(), None, "b"), loop, 1 << 20, Vigil(busy_poll_s, adaptive), loop.time)
     made.now()
     return made, loop
 
@@ -67,6 +68,53 @@ def test_busy_polling_ends_when_nothing_comes() -> None:
     made.now()
     made.worked()
     assert loop.turn()
+
+
+def messages(
+    made: WriteCycle, loop: Loop, count: int, every_s: float, look_s: float = 0.0001, work_s: float = 0.00002
+) -> int:
+    """Plays messages at a steady pace, with looks at the network while the broker is awake; how many looks."""
+    looks = 0
+    for _ in range(count):
+        until = loop.now + every_s
+        made.now()
+        made.worked()
+        loop.now += work_s
+        while loop.turn() and loop.now < until:
+            looks += 1
+            loop.now += look_s
+        loop.now = max(loop.now, until)
+    return looks
+
+
+def test_it_stays_awake_while_messages_come_often() -> None:
+    made, loop = cycle_and_loop(0.0, adaptive=True)
+    messages(made, loop, 200, 0.001)
+    assert messages(made, loop, 100, 0.001) > 800  # nearly all of the time
+    messages(made, loop, 100, 0.001, work_s=0.0005)
+    assert messages(made, loop, 100, 0.001, work_s=0.0005) == 0  # busy: it hardly sleeps anyway
+    messages(made, loop, 30, 0.01)
+    assert messages(made, loop, 100, 0.01) == 0  # asleep
+    loop.turn()
+    assert not loop.turn()
+
+
+def test_it_sleeps_when_others_want_the_core() -> None:
+    made, loop = cycle_and_loop(0.0, adaptive=True)
+    messages(made, loop, 200, 0.001)
+    assert messages(made, loop, 500, 0.001, look_s=2 * LOST_S) < 600
+    assert messages(made, loop, 400, 0.001) == 0  # it rests,
+    messages(made, loop, 600, 0.001)
+    assert messages(made, loop, 100, 0.001) > 800  # and tries again after a second
+
+
+def test_others_are_noticed_although_messages_came_meanwhile() -> None:
+    made, loop = cycle_and_loop(0.0, adaptive=True)
+    messages(made, loop, 200, 0.001)
+    for _ in range(20):  # ten messages wait whenever it has the core again
+        messages(made, loop, 9, 0.0)
+        messages(made, loop, 1, 0.01, look_s=0.01)
+    assert messages(made, loop, 400, 0.001) == 0  # it rests
 
 
 class Transport:

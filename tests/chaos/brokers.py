@@ -1,6 +1,7 @@
 """Broker processes of a live storm: `metromq serve` as a user runs it, links through relays, and a clock that waits."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from metromq.city_file import city_text
+from metromq.control import delegate
 from metromq.control.city_status import NoAnswer, get, get_json
 from metromq.control.data_directory import LOG_FILE, read_place
+from metromq.errors import UsageError
 from metromq.federation import BrokerStatus, City, broker_from_json, split_address
 from metromq.journal.codec import HEAD_BYTES, HEADER_BYTES
 from metromq.lab.storm.stage import revised
@@ -88,9 +91,10 @@ class BrokerProcess:
         }
 
     def check_life(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
+        process = self._process  # another thread may end it meanwhile
+        if process is not None and process.poll() is not None:
             log = (self.directory / LOG_FILE).read_text(errors="replace").splitlines()[-15:]
-            raise StandsStill(f"{self.name} ended by itself ({self._process.returncode}):\n" + "\n".join(log))
+            raise StandsStill(f"{self.name} ended by itself ({process.returncode}):\n" + "\n".join(log))
 
     def find_place(self) -> bool:
         """Whether the process says where it listens."""
@@ -169,6 +173,11 @@ class Brokers:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
 
+    def delegate(self, topic_filter: str, broker: str) -> None:
+        """Asks the central broker, which may be away or refuse."""
+        with contextlib.suppress(NoAnswer, UsageError):
+            self.run(delegate(self.city, self.data, topic_filter, broker, 0.0))
+
     def open(self) -> None:
         for broker in self.by_name.values():
             broker.launch()
@@ -228,8 +237,8 @@ class Brokers:
             is_slow = time.monotonic() - self._since > STALL_S
             try:
                 slow = await asyncio.gather(*(self._pulse(broker) for broker in self.by_name.values()))
-            except StandsStill as error:
-                self.problem = str(error)
+            except Exception as error:  # whatever it is, a clock that stops must say why
+                self.problem = str(error) if isinstance(error, StandsStill) else repr(error)
                 return
             if is_slow or any(slow):
                 self.stalls.append((self._now, self._now + TICK_S))
@@ -239,18 +248,18 @@ class Brokers:
     async def _pulse(self, broker: BrokerProcess) -> bool:
         """Waits for an answer, if there should be one; whether that took long."""
         begun = time.monotonic()
-        while broker.is_awake and not broker.http:
-            await asyncio.sleep(TICK_S)  # it starts
         is_slow = False
         while broker.is_awake:
+            http = broker.http
             try:
-                await get(broker.http, "/healthz", timeout_s=STALL_S)
-                return is_slow
+                if http:  # otherwise it starts
+                    await get(http, "/healthz", timeout_s=STALL_S)
+                    return is_slow
             except NoAnswer as error:
                 is_slow, self.unanswered = True, f"{broker.name}: {error}"
                 broker.check_life()
             await asyncio.sleep(TICK_S)
-            if time.monotonic() - begun > DEADLINE_S:
+            if http and time.monotonic() - begun > DEADLINE_S:
                 raise StandsStill(self.unanswered)
         return False
 

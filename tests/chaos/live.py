@@ -198,6 +198,9 @@ class LiveStorm(Stage):
     def snapshot(self, broker: str) -> None:
         pass
 
+    def delegate(self, topic_filter: str, broker: str) -> None:
+        self.brokers.delegate(topic_filter, broker)
+
     def cut(self, one: str, other: str) -> None:
         self.brokers.run(_cut(self.brokers, one, other))
 

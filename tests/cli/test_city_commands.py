@@ -62,8 +62,7 @@ def test_status_tells_what_runs_where(city: CityProcess) -> None:
 def with_tuples(status: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """JSON has lists where the dataclasses have tuples."""
     return tuple(
-        {**b, "areas": tuple(b["areas"]), "alive": tuple(b["alive"]), "links": tuple(b["links"])}
-        for b in status["brokers"]
+        {**b, **{name: tuple(b[name]) for name in ("areas", "clusters", "alive", "links")}} for b in status["brokers"]
     )
 
 

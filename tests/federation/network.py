@@ -24,6 +24,7 @@ class Network:
         self.delivered: list[tuple[str, bytes]] = []
         self.copies: list[tuple[str, str]] = []  # sender and receiver of each copy of a message
         self.lost: set[str] = set()
+        self.watch: Callable[[str, Effect], None] = lambda at, effect: None  # sees every effect
         self._inboxes: dict[str, Inbox] = {}
         self._sequence = 0
         self._waiting: deque[Callable[[], None]] = deque()
@@ -68,6 +69,7 @@ class Network:
 
     def run(self, at: str, effects: list[Effect]) -> None:
         for effect in effects:
+            self.watch(at, effect)
             if isinstance(effect, Send):
                 data = encode_frame(effect.frame)
                 self._waiting.append(lambda to=effect.peer, data=data: self._frame(at, to, data))  # type: ignore[misc]
@@ -75,7 +77,7 @@ class Network:
                 self._waiting.append(self.link)
 
     def _frame(self, sender: str, receiver: str, data: bytes) -> None:
-        if receiver in self.nodes[sender].up and sender in self.nodes[receiver].up:
+        if not {sender, receiver} & self.lost and sender in self.nodes[receiver].up:
             self.run(receiver, self.nodes[receiver].frame(sender, data, self.now_us))
 
     # Clients, at least their subscriptions and messages.
@@ -89,6 +91,7 @@ class Network:
         self._sequence += 1
         message = Message(topic, payload, qos, origin=name, origin_offset=self._sequence if qos else -1)
         self._deliver(name, message)
+        self.nodes[name].published(topic)
         self._forward(name, message, self.nodes[name].route(topic, CLIENT, name, self._sequence, limit=limit))
         self.settle()
 
@@ -105,7 +108,8 @@ class Network:
             self._sequence += 1
             flags = CHECK if hop.check else 0
             lists = (hop.served, hop.shares, hop.shares_done)
-            data = encode_batch([LinkMessage(message, hop.stage, self._sequence, flags, *lists, hop.limit)], 0)
+            entry = LinkMessage(message, hop.stage, self._sequence, flags, *lists, hop.limit, hop.targets)
+            data = encode_batch([entry], 0)
             self._waiting.append(lambda to=hop.peer, data=data: self._batch(name, to, data))  # type: ignore[misc]
 
     def _batch(self, sender: str, receiver: str, data: bytes) -> None:
@@ -119,5 +123,6 @@ class Network:
                 number, check = message.origin_offset, bool(entry.flags & CHECK)
                 lists = (entry.served, shares, entry.shares_done)
                 node = self.nodes[receiver]
-                route = node.route(message.topic, entry.stage, message.origin, number, *lists, check, entry.limit)
+                rest = (check, entry.limit, entry.targets)
+                route = node.route(message.topic, entry.stage, message.origin, number, *lists, *rest)
                 self._forward(receiver, message, route)

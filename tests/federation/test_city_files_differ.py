@@ -34,7 +34,7 @@ def test_a_hello_of_another_city_is_refused(there: City, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "word"), [("attachment", "proxy"), ("transport", "multicast"), ("coordination", "zookeeper")]
+    ("axis", "word"), [("attachment", "proxy"), ("attachment", "redirect"), ("transport", "multicast")]
 )
 def test_choices_that_do_not_exist_yet_are_refused_by_name(axis: str, word: str) -> None:
     with pytest.raises(ConfigError, match=f'{axis}: "{word}" does not exist yet'):

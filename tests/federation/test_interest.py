@@ -60,7 +60,7 @@ CHANGES = st.lists(
 def test_the_same_interest_has_the_same_digest(
     changes: list[tuple[str, str, int]], others: list[tuple[str, str, int]]
 ) -> None:
-    one, other = PeerInterest(PEERS), PeerInterest(PEERS)
+    one, other = PeerInterest(), PeerInterest()
     for change in (*others, *changes):
         one.set(*change)
     final = {(peer, text): members for peer, text, members in (*others, *changes)}

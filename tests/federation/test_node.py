@@ -1,11 +1,15 @@
 """A node as its host sees it: effects in, effects out, and the same node again after a restart."""
 
+import random
+from collections.abc import Callable
+
 import pytest
 
 from metromq.errors import PeerViolation
 from metromq.federation.city import grid_city
 from metromq.federation.coordination.coordinator import Greeting
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
+from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
 from metromq.federation.links.frames import (
     Announcement,
@@ -17,7 +21,7 @@ from metromq.federation.links.frames import (
     encode_frame,
 )
 from metromq.federation.node import Node
-from metromq.federation.stages import HANDOVER, OWNER
+from metromq.federation.stages import CLIENT, HANDOVER, OWNER
 
 CITY = grid_city()
 
@@ -132,6 +136,54 @@ def test_a_cached_route_follows_interest() -> None:
     assert len(broker.route("1/2/x").hops) == 2
     broker.frame("b13", encode_frame(Interest(True, (), ())), 0)
     assert [hop.peer for hop in broker.route("1/2/x").hops] == ["b00"]
+
+
+CHANGES: tuple[Callable[[Node, int], object], ...] = (
+    lambda broker, now_us: broker.frame("b13", wants("1/2/x"), now_us),
+    lambda broker, now_us: broker.frame("b00", wants("1/2/#"), now_us),
+    lambda broker, now_us: broker.frame("b00", encode_frame(Interest(False, (), ("1/2/#",))), now_us),
+    lambda broker, now_us: broker.frame("b13", encode_frame(Interest(True, (), ())), now_us),
+    lambda broker, now_us: broker.frame("b00", wants("$share/g/1/2/x", members=2), now_us),
+    lambda broker, now_us: broker.frame("b00", encode_frame(Interest(False, (), ("$share/g/1/2/x",))), now_us),
+    lambda broker, now_us: broker.subscribed("$share/h/#", now_us),
+    lambda broker, now_us: broker.unsubscribed("$share/h/#", now_us),
+    lambda broker, now_us: broker.frame("b00", encode_frame(Facts((Fact(AREA, "1/2", "b00", 7),))), now_us),
+    lambda broker, now_us: broker.peer_down("b13", now_us),
+    lambda broker, now_us: broker.peer_up("b13", now_us),
+    lambda broker, now_us: broker.member_left("b13", now_us),
+)
+ARRIVALS = (
+    Arrival("1/2/x", CLIENT, "b12"),
+    Arrival("1/2/x", OWNER, "b31"),
+    Arrival("1/2/x", OWNER, "b30"),
+    Arrival("1/2/x", HANDOVER, "b31", served=("b13",)),
+    Arrival("1/2/x", HANDOVER, "b31", served=("b00", "b13")),
+    Arrival("1/2/x", OWNER, "b31", limit=3),
+    Arrival("1/2/x", OWNER, "b31", check=True),
+    Arrival("1/2/x", OWNER, "b31", shares_done=("$share/g/1/2/x",)),
+    Arrival("plain", OWNER, "b31"),
+)
+
+
+def test_a_remembered_route_is_the_one_that_would_be_found_now() -> None:
+    broker = node("b12", "b13", "b00")
+    dice = random.Random(11)
+    steps = [*CHANGES[:-1] * 3]
+    dice.shuffle(steps)
+    for now_us, change in enumerate((*steps, CHANGES[-1])):
+        change(broker, now_us)
+        for item in (*ARRIVALS, *ARRIVALS):
+            fresh, _ = distribute(broker, item)
+            words = item.topic, item.stage, item.origin, item.number, item.served, (), item.shares_done
+            assert broker.route(*words, item.check, item.limit) == fresh, (now_us, item)
+
+
+def test_the_way_of_a_peers_message_is_looked_up_once() -> None:
+    broker = node("b12", "b13", "b00")
+    first = broker.route("1/2/x", OWNER, "b31", 1, ("b13",))
+    assert broker.route("1/2/x", OWNER, "b31", 2, ("b13",)) is first
+    broker.frame("b00", wants("1/2/x"), 0)
+    assert [hop.peer for hop in broker.route("1/2/x", OWNER, "b31", 3, ("b13",)).hops] == ["b00"]
 
 
 def test_a_remote_subscription_takes_little_memory() -> None:

@@ -4,10 +4,15 @@ import pytest
 
 from metromq.client import Will
 from metromq.federation import grid_city
-from metromq.federation.host.last_wills import HOLD_S
+from metromq.federation.effects import FireWill, Keep, Send
+from metromq.federation.host.last_wills import HOLD_S, WILL_SUFFIX, number_of_will
+from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.frames import WillDropped, WillsFired, WillTold
+from metromq.federation.stages import FINAL
 from metromq.federation.wills import GRACE_US
 from metromq.lab.sim.sim_city import SimCity
 from metromq.protocol.wire import Properties
+from tests.federation.host.one_host import OneHost, from_peer
 
 ROUTINGS = ("geographic", "flood-subscriptions", "flood-publications", "central")
 GRACE_S = GRACE_US / 1e6
@@ -102,14 +107,22 @@ def test_a_client_that_said_goodbye_leaves_no_will() -> None:
     assert story.fired() == []
 
 
-def test_a_goodbye_that_nobody_could_be_told_counts() -> None:
+@pytest.mark.parametrize("fault", ["kill", "cut"])
+def test_a_goodbye_that_nobody_could_be_told_counts(fault: str) -> None:
     """The keeper is out of reach when the client goes, and back before the broker is lost."""
     story = Story()
     story.connect()
-    story.kill(story.keeper())
-    story.city.run(0.5)
+    keeper = story.keeper()
+    if fault == "kill":
+        story.kill(keeper)
+    else:
+        story.city.network.cut(keeper, story.lost)
+    story.city.run(0.3)
     story.city.client("cat").disconnect()
-    story.start(story.keeper())
+    story.city.run(0.1)
+    story.city.network.heal()
+    if fault == "kill":
+        story.start(keeper)
     story.city.run(5.0)
     story.kill()
     story.city.run(60.0)
@@ -227,6 +240,35 @@ def test_a_broker_that_was_cut_off_ends_clients_whose_wills_were_fired() -> None
     story.city.connect("cat", story.lost, keeps=True)
     story.city.run(30.0)
     assert story.fired() == ["cat"]
+
+
+def will_of(broker: str, time_us: int) -> WillTold:
+    return WillTold(broker, "cat", time_us, 0, -1, TOPIC, b"cat", 2, False, -1, b"")
+
+
+def test_a_will_that_came_from_elsewhere_is_not_fired_here_too() -> None:
+    """Two brokers took themselves for its keeper: here its message has come, and then its time."""
+    one = OneHost()
+    one.subscribe("watch", "1/2/#")
+    copy = from_peer(TOPIC, b"cat", "b2" + WILL_SUFFIX, number_of_will("cat", 7))
+    one.batch("b1", [LinkMessage(copy, FINAL, 1, CHECK)])
+    for time_us in (7, 8):  # the second is the will of a later CONNECT
+        one.broker.run(lambda: one.host.run([FireWill(will_of("b2", time_us))]))  # noqa: B023
+    assert one.got("watch") == ["cat", "cat"]
+
+
+def test_a_broker_is_told_of_its_wills_until_it_has_heard_of_them() -> None:
+    one = OneHost()
+    wills = one.host.node.wills
+    wills.told(will_of("b2", 7), 0)
+    wills.living(("b0", "b1", "b3"), 0)
+    assert FireWill(will_of("b2", 7)) in wills.tick(GRACE_US)
+    told = Send("b2", WillsFired((("cat", 7),)))
+    assert told in wills.met("b2", GRACE_US)
+    assert wills.taken_back("b2", WillDropped("cat", 6)) == []
+    assert told in wills.met("b2", GRACE_US)
+    assert wills.taken_back("b2", WillDropped("cat", 7)) == [Keep("b2", WillsFired(()))]
+    assert told not in wills.met("b2", GRACE_US)
 
 
 def test_a_subscriber_at_the_lost_broker_gets_the_will_too() -> None:

@@ -1,6 +1,7 @@
 """The reader in another process: against the writer, against a list, and against what retention and damage leave."""
 
-from itertools import pairwise
+import struct
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,54 @@ def test_a_follower_sees_what_a_list_has(
             case _:
                 found = reader.read(at, limit)
                 assert found == twin.messages()[at : at + limit]
+                block = bodies_of(reader.read_block(at, limit, 1 << 20))
+                assert block == [body for _, body in found][: len(block)]
+                assert bool(block) == bool(found)
                 at += len(found)
         messages = twin.messages()
         assert reader.bounds() == (first, len(messages))
     assert reader.read(first, 10**6) == twin.messages()[first:]
     journal.abandon()
+    reader.close()
+
+
+def bodies_of(block: tuple[bytes, bytes, int]) -> list[bytes]:
+    lengths, joined, count = block
+    sizes = struct.unpack(f"<{count}I", lengths)
+    ends = list(accumulate(sizes))
+    assert len(joined) == sum(sizes)
+    return [joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def read_blocks(reader: JournalReader, position: int) -> None:
+    while count := reader.read_block(position, 23, 1000)[2]:
+        position += count
+
+
+def test_blocks_reach_over_everything_that_a_read_does(tmp_path: Path) -> None:
+    """Segments, other records between messages, a gap after a power cut, bytes that were damaged."""
+    journal = Journal.open(tmp_path, 2000)
+    for number in range(300):
+        journal.append_message(b"%d" % number * (number % 40))
+        if number % 7 == 0:
+            journal.append(4, b"control")
+        if number % 50 == 0:
+            journal.flush()
+    journal.close()
+    reader = JournalReader(tmp_path)
+    for room in (1, 100, 1 << 20):
+        found: list[bytes] = []
+        while len(found) < 300:
+            found += bodies_of(reader.read_block(len(found), 23, room))
+        assert found == [b"%d" % number * (number % 40) for number in range(300)]
+    assert reader.read_block(300, 10, 1000) == (b"", b"", 0)
+    path = segments(tmp_path)[1]
+    data = bytearray(path.read_bytes())
+    data[boundaries(path)[3] + 20] ^= 1
+    path.write_bytes(data)
+    first = int(path.name.split("-")[1].removesuffix(".seg"))
+    with pytest.raises(JournalDamaged):
+        read_blocks(reader, first)
     reader.close()
 
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from metromq.cli import pipeline
 from metromq.cli.main import group
+from metromq.cli.pipeline import asking, keeping, loading
 from metromq.errors import UsageError
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
@@ -32,7 +32,8 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def session(master: str, memory: str, conf: Sequence[str]) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(pipeline, "spark_session", session)
+    for module in (asking, keeping, loading):
+        monkeypatch.setattr(module, "spark_session", session)
 
 
 def metromq(*arguments: str) -> Result:
@@ -120,7 +121,7 @@ def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch
     def never(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(pipeline, "spark_session", never)
+    monkeypatch.setattr(loading, "spark_session", never)
     with lake_lock(Lake(tmp_path)), pytest.raises(UsageError, match="another `metromq pipeline run`"):
         metromq("run", "--once", "--lake", str(tmp_path))
 
@@ -128,7 +129,7 @@ def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
 def test_ages_are_checked(text: str) -> None:
     with pytest.raises(UsageError, match="for example 30d"):
-        pipeline.age(text)
+        keeping.age(text)
 
 
 def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from metromq.cli.contents import rows_at
 from metromq.cli.main import group
 from metromq.errors import LakeConflict
+from metromq.federation import stages
 from metromq.federation.hop import Hop
 from metromq.federation.links.routing_slip import slip_of
 from metromq.journal import Journal
@@ -212,10 +213,11 @@ def test_the_slow_decoder_makes_the_same_table() -> None:
     assert slow_table(JournalKey("b1", "abc"), 7, made) == decode_batch("b1", 7, made, "abc")
 
 
+OLD_STAGES = (stages.CLIENT, stages.OWNER, stages.HANDOVER, stages.FINAL)
 HOPS = st.builds(
     Hop,
     st.just("b2"),
-    st.integers(1, 3),
+    st.sampled_from((stages.OWNER, stages.RELAY, stages.HANDOVER, stages.FINAL)),
     served=st.lists(st.text(max_size=5), max_size=3).map(tuple),
     shares=st.lists(st.text(max_size=5), max_size=2).map(tuple),
 )
@@ -225,7 +227,9 @@ HOPS = st.builds(
 def test_a_payload_behind_a_note_is_recognised(hop: Hop, payload: bytes) -> None:
     note = slip_of(hop)
     assert opens_with_note(len(note).to_bytes(4, "little") + note + payload)
-    old = bytes([hop.stage, 0]) + note[3:]  # as it was before slips had a limit
+    if hop.stage == stages.RELAY:
+        return  # there was none before slips had a limit
+    old = bytes([OLD_STAGES.index(hop.stage), 0]) + note[3:]
     assert opens_with_note(len(old).to_bytes(4, "little") + old + payload)
 
 

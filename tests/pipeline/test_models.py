@@ -19,7 +19,6 @@ from metromq.pipeline.maintain import compact, expire, tables
 from metromq.pipeline.models import Model, Payloads, read_models
 from metromq.pipeline.own_tables import refresh_own
 from metromq.pipeline.quick import ask_quickly
-from metromq.pipeline.schemas import BUILT_IN, TABLES
 from metromq.protocol.session.message import Message
 from metromq.protocol.topics import matches
 from tests.pipeline.data import DAY_US, T0_US, land_messages, plain_message
@@ -43,13 +42,6 @@ count = "bigint"
 unit = "string"
 ok = "boolean"
 """
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Any:
-    yield
-    for name in set(TABLES) - BUILT_IN:
-        del TABLES[name]
 
 
 def take(spark: SparkSession, lake: Lake, first: int, messages: Sequence[Message]) -> None:
@@ -244,3 +236,52 @@ def test_what_is_read(tmp_path: Path) -> None:
     assert (model.key, model.window_minutes) == (("topic", "broker"), 5)
     with pytest.raises(UsageError, match="there is no directory"):
         read_models(tmp_path / "nowhere")
+
+
+def test_tables_belong_to_their_lake(spark: SparkSession, tmp_path: Path) -> None:
+    """Two lakes of one process, each with a table `mine` of other columns; a third has none."""
+    lakes = [Lake(tmp_path / name) for name in ("one", "two", "three")]
+    for number, lake in enumerate(lakes[:2]):
+        take(spark, lake, 0, [plain_message("a", T0_US)])
+        select = f"SELECT window_start, topic, count(*) AS n{number} FROM messages GROUP BY 1, 2"
+        sql = f"-- key: topic\n-- window: 1h\n{select}"
+        _, said = refreshed(spark, lake, write(tmp_path / f"models{number}", mine_sql=sql))
+        assert said == []
+    for number, lake in enumerate(lakes[:2]):
+        assert [row[f"n{number}"] for row in rows_of(lake, "mine")] == [1]
+    assert ["mine" in lake.specs for lake in lakes] == [True, True, False]
+
+
+class Killed(BaseException):
+    """As nothing in the code expects."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a commit", "after a commit"])
+def test_a_refresh_that_was_killed_is_made_again(
+    spark: SparkSession, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """At each of its commits, in turn; the tables end as if nothing had happened."""
+    folder = write(tmp_path / "models", busy_sql=HOURLY, air_toml=AIR)
+    payloads = [b'{"pm10": 1.5, "count": 2, "unit": "x", "ok": true}', b"nothing of the kind"]
+    for number in range(3):
+        take(spark, lake, number, [plain_message("1/air", T0_US + number * MINUTE_US, payload=payloads[number % 2])])
+        commit, turns = lake.commit, [number]
+
+        def breaks(*given: Any, turns: list[int] = turns, commit: Any = commit, **named: Any) -> None:
+            turns[0] -= 1
+            if turns[0] < 0 and not after:
+                raise Killed
+            commit(*given, **named)
+            if turns[0] < 0:
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lake, "commit", breaks)
+            with pytest.raises(Killed):
+                refreshed(spark, lake, folder)
+        fresh = Lake(lake.root)  # another process goes on
+        assert refreshed(spark, fresh, folder)[1] == []
+    again = Lake(lake.root)
+    assert sum(row["messages"] for row in rows_of(again, "busy")) == 3
+    assert len(rows_of(again, "air")) == 2
+    assert len(rows_of(again, "air_rejected")) == 1

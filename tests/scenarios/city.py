@@ -7,14 +7,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from metromq.federation.city import City
+from metromq.federation import BrokerSpec, steps_to, with_area, with_broker
+from metromq.federation.city import City, Routing
+from metromq.federation.host import DRAINED, GONE, Host
+from tests.peers import free_ports
 
 T = TypeVar("T")
 DEADLINE_S = 60.0  # far beyond what any machine needs; only a hang reaches it
@@ -32,11 +36,22 @@ class Answer:
     backlog: int  # messages that wait for peers whose link is up
     links_up: int
     clients: int
+    state: str  # whether it leaves
+    city: City
+    followed: bool  # by all, as far as it knows
     between: int  # messages sent to peers since the start
 
 
-def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, int]], pipe: Connection) -> None:
-    """The main function of a broker process."""
+def serve_broker(
+    city: City,
+    name: str,
+    data: Path,
+    peers: dict[str, tuple[str, int]],
+    port: int,
+    settings: Mapping[str, Any],
+    pipe: Connection,
+) -> None:
+    """The main function of a broker process; `settings` are fields of its Config."""
     import uvloop
 
     from metromq.broker import Broker
@@ -45,24 +60,45 @@ def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def run() -> None:
-        config = Config(name=name, data_dir=data / name, listeners=(Listener(port=0),), sys_interval_s=0)
+        given = {"listeners": (Listener(port=port),), "sys_interval_s": 0, **settings}
+        config = Config(name=name, data_dir=data / name, **given)
         stop = asyncio.Event()
         async with Broker(config, city=city, peer_addresses=peers) as broker:
             pipe.send(broker.port)
 
             def answer() -> None:
                 try:
-                    if pipe.recv() == "stop":
+                    asked = pipe.recv()
+                    if asked == "stop":
                         stop.set()
                         return
                     host = broker.host
                     assert host is not None
+                    if asked != "status":
+                        broker.cycle.now()
+                        asked(host)
+                        broker.cycle.worked()
                     links = [link for link in host.links.values() if link.up]
                     backlog = sum(link.backlog.unsettled() for link in links)
                     entries = {entry.key: entry.owner for entry in host.node.table.entries()}
+                    followed = min(host.node.following.values()) >= host.node.description.epoch
+                    digest = host.node.table.digest()
+                    state = host.leaving.state
                     clients = len(broker.hub.sessions.by_client_id)
                     between = sum(link.sent_messages for link in host.links.values())
-                    pipe.send(Answer(host.node.table.digest(), entries, backlog, len(links), clients, between))
+                    pipe.send(
+                        Answer(
+                            digest,
+                            entries,
+                            backlog,
+                            len(links),
+                            clients,
+                            state,
+                            host.city,
+                            followed,
+                            between,
+                        )
+                    )
                 except (EOFError, OSError):
                     stop.set()
 
@@ -71,6 +107,30 @@ def serve_broker(city: City, name: str, data: Path, peers: dict[str, tuple[str, 
             asyncio.get_running_loop().remove_reader(pipe.fileno())
 
     uvloop.run(run())
+
+
+def move_area(area: str, home: str, host: Host) -> None:
+    host.change_city(with_area(host.city, area, home), "somebody")
+
+
+def undo(host: Host) -> None:
+    host.change_city(host.node.history[-1].city, "somebody", "undo")
+
+
+def take_in(spec: BrokerSpec, host: Host) -> None:
+    host.change_city(with_broker(host.city, spec), "somebody")
+
+
+def become(city: City, host: Host) -> None:
+    host.change_city(city, "somebody")
+
+
+def leave(host: Host) -> None:
+    host.leaving.leave("somebody")
+
+
+def drain(host: Host) -> None:
+    host.leaving.drain()
 
 
 class Relay:
@@ -126,9 +186,10 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class LiveCity:
     """Start with `live_city`; everything it made is gone when the block ends."""
 
-    def __init__(self, city: City, data: Path) -> None:
+    def __init__(self, city: City, data: Path, settings: Mapping[str, Any] | None = None) -> None:
         self.city = city
         self.data = data
+        self._settings = dict(settings or {})
         self.ports: dict[str, int] = {}
         self.relays = {(one, other): Relay() for one in city.names for other in city.names if one != other}
         self._processes: dict[str, ForkServerProcess] = {}
@@ -162,9 +223,12 @@ class LiveCity:
 
     def _launch(self, name: str) -> None:
         ours, theirs = CONTEXT.Pipe()
-        peers = {peer: ("127.0.0.1", self.relays[name, peer].port) for peer in self.city.names if peer != name}
+        peers = {peer: ("127.0.0.1", relay.port) for (own, peer), relay in self.relays.items() if own == name}
         process = CONTEXT.Process(
-            target=serve_broker, args=(self.city, name, self.data, peers, theirs), name=name, daemon=True
+            target=serve_broker,
+            args=(self.city, name, self.data, peers, self.city.broker(name).port, self._settings, theirs),
+            name=name,
+            daemon=True,
         )
         process.start()
         theirs.close()
@@ -192,6 +256,11 @@ class LiveCity:
         self._processes[name].kill()
         self._processes[name].join()
 
+    def stop(self, name: str) -> None:
+        """As `metromq serve` ends: nothing is cut off."""
+        self._pipes[name].send("stop")
+        self._processes[name].join()
+
     def pause(self, name: str) -> None:
         pid = self._processes[name].pid
         assert pid is not None
@@ -215,11 +284,47 @@ class LiveCity:
         for relay in self.relays.values():
             relay.is_cut = False
 
+    # Changes of the running city, told to one broker.
+
+    def change(self, name: str, change: Callable[[Host], None]) -> None:
+        """`change` goes to the broker's process, so it is a function of a module, or a partial of one."""
+        self.ask(name, change)
+
+    def join(self, name: str, at: str, area: str) -> None:
+        """A newcomer: peers dial the address that the description has for it."""
+        port = free_ports(1)[0]
+        self.change(at, partial(take_in, BrokerSpec(name, f"127.0.0.1:{port}", area=area)))
+        self.city = self.ask(at).city
+        for other in self._processes:
+            for pair in ((name, other), (other, name)):
+                self.relays[pair] = Relay()
+                self.run(self.relays[pair].open())
+            self.relays[name, other].target = ("127.0.0.1", self.ports[other])
+        self._launch(name)
+        self._await_port(name)
+
+    def route(self, at: str, routing: str) -> None:
+        before = self.ask(at).city
+        central = at if routing == "central" else ""
+        for step in steps_to(before, dataclasses.replace(before, routing=cast(Routing, routing), central=central)):
+            self.change(at, partial(become, step))
+            self.wait_until(lambda: self.ask(at).followed)
+
+    def leave(self, name: str) -> None:
+        self.change(name, leave)
+        self.wait_until(lambda: self.ask(name).state == GONE)
+        self.kill(name)
+        del self._processes[name]
+
+    def drain(self, name: str) -> None:
+        self.change(name, drain)
+        self.wait_until(lambda: self.ask(name).state == DRAINED)
+
     # Seeing.
 
-    def ask(self, name: str) -> Answer:
+    def ask(self, name: str, question: object = "status") -> Answer:
         pipe = self._pipes[name]
-        pipe.send("status")
+        pipe.send(question)
         assert pipe.poll(DEADLINE_S), f"{name} does not answer"
         answer = pipe.recv()
         assert isinstance(answer, Answer)
@@ -264,8 +369,8 @@ class LiveCity:
 
 
 @contextmanager
-def live_city(city: City, data: Path) -> Iterator[LiveCity]:
-    live = LiveCity(city, data)
+def live_city(city: City, data: Path, settings: Mapping[str, Any] | None = None) -> Iterator[LiveCity]:
+    live = LiveCity(city, data, settings)
     try:
         live.open()
         yield live

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from metromq.client import Client, MqttError, Will
 from metromq.federation.city import grid_city
-from metromq.lab.scenario import StoryStep, judge_delivery, judge_share, payloads, play
-from tests.scenarios.city import LiveCity, live_city
+from metromq.lab.scenario import StoryStep, areas_of, judge_delivery, judge_share, payloads, play
+from tests.scenarios.city import LiveCity, live_city, move_area, undo
 
 LONGEST_WAIT_S = (
     4.0  # stories wait for takeovers, and sometimes longer to make a point that virtual time makes for free
@@ -84,6 +85,12 @@ class LiveStage:
             "split": lambda words: city.split(words["brokers"].split()),
             "cut": lambda words: city.cut(words["one"], words["other"]),
             "heal": lambda words: city.heal(),
+            "move": lambda words: city.change(words["broker"], partial(move_area, words["area"], words["home"])),
+            "join": lambda words: city.join(words["newcomer"], words["broker"], areas_of(words)),
+            "leaves": lambda words: city.leave(words["broker"]),
+            "drain": lambda words: city.drain(words["broker"]),
+            "route": lambda words: city.route(words["broker"], words["routing"]),
+            "undo": lambda words: city.change(words["broker"], undo),
             "wait": lambda words: city.run(asyncio.sleep(min(float(words["seconds"]), LONGEST_WAIT_S))),
             "settle": lambda words: city.settle(),
             "expect_nothing": self._expect_nothing,

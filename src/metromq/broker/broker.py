@@ -16,17 +16,20 @@ from metromq.broker.http_listener import HttpListener
 from metromq.broker.hub_storage import HubStorage
 from metromq.broker.peers.certificates import dialling_context, link_door
 from metromq.broker.peers.city_access import CityAccess
-from metromq.broker.peers.member import CityMember, link_secret, nonce
+from metromq.broker.peers.city_desk import CityDesk
+from metromq.broker.peers.member import CityMember, link_secret, nonce, old_link_secret
+from metromq.broker.peers.newcomers import NewcomerDesk
 from metromq.broker.recording import Recording
 from metromq.broker.replaying import Desk
 from metromq.broker.reporting import Reporter
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
+from metromq.broker.vigil import Vigil
 from metromq.broker.write_cycle import WriteCycle, Writer
 from metromq.config import Config, Listener, validate
 from metromq.errors import ConfigError
-from metromq.federation import City
+from metromq.federation import City, Description
 from metromq.federation.host import Host
 from metromq.federation.links import LinkAccess
 from metromq.journal import new_id
@@ -54,11 +57,17 @@ class Broker:
         accept_damage: bool = False,
         city: City | None = None,
         peer_addresses: Mapping[str, tuple[str, int]] | None = None,
+        control_key: str = "",
     ) -> None:
-        """With `city` the broker is the one of that name in it; `peer_addresses` overrides where peers are dialled."""
+        """With `city` the broker is the one of that name in it; `peer_addresses` overrides where peers are dialled.
+
+        Whoever knows `control_key` may change the city at the HTTP listener; empty: nobody may.
+        """
         self.config = config or Config()
         self._city = city
         self._peer_addresses = dict(peer_addresses or {})
+        self._control_key = control_key
+        self.on_city: Callable[[Description], None] = lambda description: None  # told when the city has changed
         self.member: CityMember | None = None
         validate(self.config)
         self._authenticator = authenticator
@@ -114,7 +123,8 @@ class Broker:
         keeper = self._keeper
         settings = replace(settings_of(config), max_unconnected=most_newcomers(config.limits.max_unconnected))
         self.hub = Hub(settings, keeper.log if keeper else None, config.name)
-        self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, config.busy_poll_s)
+        vigil = Vigil(config.busy_poll_s, config.adaptive_poll)
+        self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, vigil)
         self.cycle.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)
         self.hub.routes.read_check = self.access if config.auth.acl_file else None
@@ -132,7 +142,11 @@ class Broker:
             config, self.cycle, self.host, where, gauges, lambda: keeper.problem if keeper else ""
         )
         if config.metrics.port is not None:
-            self._http = HttpListener(config.metrics.host, config.metrics.port, self._reporter.pages())
+            pages, orders = self._reporter.pages(), {}
+            if self.host is not None:
+                desk = CityDesk(self.host, self._newcomers, self.cycle)
+                pages, orders = pages | desk.pages(), desk.orders()
+            self._http = HttpListener(config.metrics.host, config.metrics.port, pages, orders, self._control_key)
             await self._http.open()
             self._reporter.http = f"{config.metrics.host}:{self._http.port}"
         if self.member is not None and self._city is not None:
@@ -163,9 +177,21 @@ class Broker:
         self.hub.federate(host)
         certified = city.links.certified
         self._link_access = LinkAccess(
-            config.name, host.node.peers, link_secret(city), certified, host.journal_told, nonce
+            config.name, lambda: host.node.peers, link_secret(city), certified, host.journal_told, nonce
         )
-        return CityAccess(config.auth, self._authenticator, None if certified else self._link_access)
+        self._newcomers = NewcomerDesk(host)
+        self._read_secrets(city)
+        links = None if certified else self._link_access
+        return CityAccess(config.auth, self._authenticator, links, self._newcomers)
+
+    def _read_secrets(self, city: City) -> None:
+        """The city's secret, and the one before while it is still good; links that are up stay up."""
+        secret, old = link_secret(city), old_link_secret(city)
+        self._link_access.secret, self._link_access.old_secret = secret, old
+        self._newcomers.secret = (secret or b"").decode("utf-8", "surrogateescape")
+        credentials = self.member.credentials if self.member is not None else None
+        if credentials is not None:
+            credentials.secret, credentials.old_secret = secret, old
 
     def _replay_setup(self, journal_id: str) -> dict[str, Any]:
         """What the process must know that reads this journal, and those of peers."""
@@ -189,6 +215,28 @@ class Broker:
                 setup["tls"] = {"ca": str(door.ca_file), "cert": str(door.cert_file), "key": str(door.key_file)}
         return setup
 
+    def _follow_city(self, description: Description) -> None:
+        """The city has another description: if it gives this broker another address, it listens there too."""
+        before, self._city = self._city, description.city
+        if before is not None:
+            self._tasks.append(asyncio.create_task(self._listen_there(before, description.city)))
+        self.on_city(description)
+
+    async def _listen_there(self, before: City, after: City) -> None:
+        """Opens doors at addresses that are new; those that were opened stay open, for who does not know yet."""
+        name, loop = self.config.name, asyncio.get_running_loop()
+        one, other = before.by_name.get(name), after.by_name.get(name)
+        if one is None or other is None:
+            return
+        try:
+            if one.listen != other.listen:
+                await self._open_door(loop, Listener(host=other.host, port=other.port), self.access)
+            door = link_door(after, name)
+            if door is not None and one.link_listen != other.link_listen:
+                await self._open_door(loop, door, self._link_access)
+        except ConfigError as error:
+            logs.error("the address that the city gives this broker cannot be used", problem=error)
+
     async def _open_links(self, member: CityMember, city: City) -> None:
         """Peers may come, and are dialled."""
         tls = None
@@ -197,6 +245,9 @@ class Broker:
             await self._open_door(asyncio.get_running_loop(), door, self._link_access)
             tls = dialling_context(door)
             self._contexts.append((tls, door))
+        member.host.on_city = self._follow_city
+        self._city = member.host.city  # the journal may know of a newer one than the file
+        await self._listen_there(city, self._city)
         member.start(link_secret(city), self._peer_addresses, tls)
 
     # --- doors ----------------------------------------------------------------------------------------------------
@@ -234,10 +285,12 @@ class Broker:
         logs.info("listening", kind=listener.kind, host=listener.host, port=port, anonymous=anonymous)
 
     def reload(self) -> None:
-        """Reads passwords, access list and certificates again (SIGHUP); what fails leaves the old ones in force."""
+        """Reads passwords, access list, certificates and secrets again (SIGHUP); what fails stays as it was."""
         try:
             for context, listener in self._contexts:
                 load_certificates(context, listener)
+            if self._city is not None:
+                self._read_secrets(self._city)
             self.access.reload()  # last: nothing may fail between the new rights and their use
         except (ConfigError, OSError, ssl.SSLError) as error:
             logs.error("reload failed; the old passwords, ACL and certificates stay in use", problem=error)

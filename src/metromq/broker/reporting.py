@@ -1,5 +1,6 @@
-"""The pages /status and /explain: what a broker tells of itself."""
+"""The pages /status, /explain and /delegations: what a broker tells of itself."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -12,11 +13,14 @@ from metromq.config import Config
 from metromq.errors import PeerViolation
 from metromq.federation import (
     DOWN,
+    RESTING,
     UP,
     AreaStatus,
     BrokerStatus,
     LinkStatus,
     Traffic,
+    clusters_led,
+    delegations_of,
     explain_step,
     stages,
     step_to_json,
@@ -65,6 +69,7 @@ class Reporter:
             "/metrics": self._metrics_page,
             "/status": self._status_page,
             "/explain": self._explain_page,
+            "/delegations": self._delegations_page,
         }
 
     def _health_page(self, query: Mapping[str, str]) -> HttpAnswer:
@@ -97,7 +102,7 @@ class Reporter:
     def status(self) -> BrokerStatus:
         hub, host, config = self._hub, self._host, self._config
         sessions = hub.sessions.by_client_id.values()
-        spec = host.city.broker(host.name) if host is not None else None
+        spec = host.city.by_name.get(host.name) if host is not None else None
         node = host.node if host is not None else None
         return BrokerStatus(
             name=config.name,
@@ -122,6 +127,7 @@ class Reporter:
             queued_messages=sum(session.backlog.waiting() for session in sessions),
             traffic=self._traffic(),
             areas=self._areas(),
+            clusters=clusters_led(node.table.book, node.name) if node is not None else (),
             alive=node.coordinator.alive(int(hub.clock.now * 1_000_000)) if node is not None else (),
             table=f"{node.table.digest():014x}" if node is not None else "",
             links=tuple(self._link(link) for link in host.links.values()) if host is not None else (),
@@ -147,11 +153,11 @@ class Reporter:
     def _link(self, link: Link) -> LinkStatus:
         assert self._host is not None
         peer, backlog = link.peer, link.backlog
-        waiting, in_flight = backlog.waiting(), len(backlog.inflight)
+        waiting, in_flight = backlog.waiting(), backlog.under_way()
         skew = self._host.node.skews.of(peer)
         return LinkStatus(
             peer,
-            UP if link.up else DOWN,
+            UP if link.up else RESTING if link.resting else DOWN,
             link.problem or self._host.problem(peer),
             waiting,
             in_flight,
@@ -197,7 +203,9 @@ class Reporter:
         stage = query.get("stage", stages.NAMES[0])
         if not topic or stage not in stages.NAMES:
             return HttpAnswer(b"ask as /explain?topic=1/0/2/1/temperature\n", status=400)
-        served = tuple(name for name in query.get("served", "").split(",") if name)
+        served, targets = (
+            tuple(name for name in query.get(field, "").split(",") if name) for field in ("served", "targets")
+        )
         try:
             step = explain_step(
                 self._host.node,
@@ -206,10 +214,18 @@ class Reporter:
                 query.get("origin", ""),
                 served,
                 self._subscribers(topic),
+                targets=targets,
             )
         except PeerViolation as error:
             return HttpAnswer(f"{error}\n".encode(), status=400)
         return HttpAnswer(json.dumps(step_to_json(with_ways(step, self._host))).encode() + b"\n", JSON)
+
+    # --- /delegations ---------------------------------------------------------------------------------------------
+
+    def _delegations_page(self, query: Mapping[str, str]) -> HttpAnswer:
+        found = delegations_of(self._host.node.table.book) if self._host is not None else ()
+        body = json.dumps({"delegations": [dataclasses.asdict(delegation) for delegation in found]})
+        return HttpAnswer(body.encode() + b"\n", JSON)
 
     def _subscribers(self, topic: str) -> int:
         """Sessions here that get a message of the topic, or subscriptions to exactly this filter."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from metromq.broker.vigil import Vigil
 from metromq.journal import GroupCommit
 from metromq.protocol.session import Connection, Flusher, Hub, Output
 
@@ -63,13 +64,20 @@ class WriteCycle:
     """Calls the hub at the right time and writes what it produced."""
 
     def __init__(
-        self, hub: Hub, loop: asyncio.AbstractEventLoop, max_held_bytes: int, busy_poll_s: float = 0.0
+        self,
+        hub: Hub,
+        loop: asyncio.AbstractEventLoop,
+        max_held_bytes: int,
+        vigil: Vigil | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.hub = hub
         self.loop = loop
-        self.clock: Callable[[], float] = loop.time
-        self.busy_poll_s = busy_poll_s
+        self.clock = clock  # not the loop's, which counts milliseconds
+        self.vigil = vigil or Vigil()
+        self.awake_until = 0.0
         self.polling = False
+        self.polled_at = 0.0
         self.commit: GroupCommit | None = None
         self.max_held_bytes = max_held_bytes
         self.held_bytes = 0
@@ -97,12 +105,21 @@ class WriteCycle:
     def end(self) -> None:
         self.scheduled = False
         self.flush()
-        if self.busy_poll_s > 0 and not self.polling:
-            self.poll()
+        began = self.hub.clock.now
+        stay_s = self.vigil.after_turn(began, self.clock())
+        self.awake_until = began + stay_s
+        if stay_s > 0 and not self.polling:
+            self.polling = True
+            self.polled_at = 0.0
+            self.loop.call_soon(self.poll)
 
     def poll(self) -> None:
-        """Keeps the loop awake for a while after the last event: waking up takes longer than handling a message."""
-        self.polling = self.clock() - self.hub.clock.now < self.busy_poll_s
+        """Keeps the loop awake for a while after the last event, as the vigil says."""
+        now = self.clock()
+        before, self.polled_at = self.polled_at, now
+        self.polling = now < self.awake_until
+        if before:
+            self.polling = self.vigil.looked(now - before, now) and self.polling
         if self.polling:
             self.loop.call_soon(self.poll)
 

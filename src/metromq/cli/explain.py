@@ -107,7 +107,9 @@ def _show(found: Trace, console: Console) -> None:
 def _way(leg: Leg) -> str:
     if leg.via:
         return f", through [bold]{leg.via}[/] because {leg.sender} cannot reach it directly"
-    return f", [red]waiting at {leg.sender}[/] ({escape(leg.waits)})" if leg.waits else ""
+    if leg.waits:
+        return f", [red]waiting at {leg.sender}[/] ({escape(leg.waits)})"
+    return f", over a link that {leg.sender} opens for it" if leg.opens else ""
 
 
 def _add_facts(branch: Tree, leg: Leg, subscription: bool) -> None:

@@ -13,10 +13,20 @@ import click
 import uvloop
 
 from metromq.broker import Broker, Garbage, exposed, keep_buffers, logs, set_aside_journal
+from metromq.cli.joining import Application, joined_city
 from metromq.config import Config, Listener, load_config, parse_listener, validate
-from metromq.control import DEFAULT_DATA, RunningBroker, city_named, forget_place, keep_place
+from metromq.control import (
+    CITY_FILE,
+    DEFAULT_DATA,
+    RunningBroker,
+    city_named,
+    forget_place,
+    keep_city,
+    keep_place,
+    new_key,
+)
 from metromq.errors import ConfigError, JournalUnusable, UsageError
-from metromq.federation import City
+from metromq.federation import BrokerSpec, City, Description, Site
 
 GARBAGE_S = 0.25
 
@@ -30,6 +40,9 @@ Examples:
 One broker of a city, on a machine of its own:
   metromq serve --city city.toml --name harbour --data /var/lib/metromq
   metromq serve --city city.toml --name harbour --listen 0.0.0.0:1883 --peer airport=10.0.3.7:1883
+\b
+A new broker of a running city, with a token that `metromq city token` printed there:
+  metromq serve --join 10.0.3.7:1883 --token TOKEN --name dock --listen 10.0.3.9:1883 --site harbour --area 1/2
 """
 
 
@@ -77,6 +90,10 @@ LOST = "sessions, subscriptions, queued and retained messages, wills, what peers
     metavar="NAME=HOST:PORT",
     help="Where to reach a peer, if not at the address in the city's file; may be repeated.",
 )
+@click.option("--join", "join_at", metavar="HOST:PORT", help="Join a running city, at one of its brokers.")
+@click.option("--token", help="Needed once to join; `metromq city token` prints it.")
+@click.option("--site", default="", help="When joining: the site where this broker stands.")
+@click.option("--area", default="", help="When joining: the areas that this broker takes over.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: `up` holds its other end.")
 def command(
     config_file: Path | None,
@@ -90,22 +107,39 @@ def command(
     city_name: str | None,
     name: str | None,
     peers: tuple[str, ...],
+    join_at: str | None,
+    token: str | None,
+    site: str,
+    area: str,
     until_eof: bool,
 ) -> None:
     """Run one broker. SIGHUP reloads passwords, ACL and certificates; SIGTERM stops it cleanly."""
     config, role = load_config(config_file, os.environ), None
+    city = None
+    if join_at is not None:
+        city = join(join_at, token, name, listen, area, site, data or DEFAULT_DATA)
+        city_name = str((data or DEFAULT_DATA) / CITY_FILE)
     if city_name is not None:
-        city = city_named(city_name, os.environ)
+        city = city or city_named(city_name, os.environ)
         config = in_city(config, city, name, data or DEFAULT_DATA)
         where = str(Path(city_name).absolute()) if Path(city_name).is_file() else city_name
         role = Role(city, where, peer_addresses(city, config.name, peers))
         data = None
     elif name is not None or peers:
-        raise UsageError("--name and --peer only work with --city")
+        raise UsageError("--name and --peer only work with --city or --join")
     config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
     keep_buffers()
     uvloop.run(run(config, Damage(accept_damage, set_aside_damaged), role, until_eof))
+
+
+def join(
+    address: str, token: str | None, name: str | None, listen: tuple[str, ...], area: str, site: str, data: Path
+) -> City:
+    if name is None or not listen:
+        raise UsageError("--join needs --name and --listen: who joins, and where clients and peers reach it")
+    spec = BrokerSpec(name, listen[0], area, site)
+    return joined_city(Application(address, token, spec, Site(site) if site else None), data)
 
 
 def with_options(
@@ -177,6 +211,9 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
         loop.add_reader(sys.stdin.fileno(), _read_until_eof, loop, stop)
     async with AsyncExitStack() as stack:
         broker = await start(stack, config, damage, role)
+        if broker.host is not None:
+            broker.on_city = lambda description: _city_changed(config, description, stop)
+            broker.host.leaving.on_gone = stop.set
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
         collecting = asyncio.create_task(_collect_garbage(broker))
         if role is not None:
@@ -193,6 +230,16 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
     logs.info("stopped")
 
 
+def _city_changed(config: Config, description: Description, stop: asyncio.Event) -> None:
+    """Other commands, and the next start, find the city as it is now."""
+    try:
+        keep_city(config.data_dir.parent, description.city)
+    except OSError as error:
+        logs.error("the city's file cannot be written", problem=error)
+    if config.name not in description.city.by_name and description.at != config.name:
+        stop.set()
+
+
 async def _collect_garbage(broker: Broker) -> None:
     garbage = Garbage()
     while True:
@@ -205,7 +252,8 @@ async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Rol
 
     def made() -> Broker:
         city, peers = (role.city, role.peer_addresses) if role is not None else (None, None)
-        return Broker(config, accept_damage=damage.accepted, city=city, peer_addresses=peers)
+        key = new_key(config.data_dir) if role is not None else ""
+        return Broker(config, accept_damage=damage.accepted, city=city, peer_addresses=peers, control_key=key)
 
     for found in exposed(config, role.city.links.secret_file if role is not None else None):
         logs.warning(f"other users of this machine can read {found.what}", path=found.path, to_do=found.remedy)

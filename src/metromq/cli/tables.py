@@ -4,9 +4,10 @@ from typing import Literal
 
 from rich.table import Table
 
-from metromq.federation import UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
+from metromq.federation import DOWN, RESTING, UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
 
-STYLES = {"up": "green", "down": "red", "unreachable": "yellow"}
+STYLES = {"up": "green", "down": "red", "unreachable": "yellow", "resting": "dim"}
+MOST_CLUSTERS = 20
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -50,11 +51,12 @@ def _broker_row(broker: BrokerStatus) -> list[str]:
     place = [broker.name, broker.listen, broker.area, broker.site, str(broker.pid or ""), state]
     if broker.state != UP:
         return [*place, *[""] * (len(COLUMNS) - len(place))]
-    links_up = sum(1 for link in broker.links if link.state == UP)
+    kept = [link for link in broker.links if link.state != RESTING]
+    links_up = sum(1 for link in kept if link.state == UP)
     return [
         *place,
         " ".join(area_text(area) for area in broker.areas),
-        f"{links_up}/{len(broker.links)}",
+        f"{links_up}/{len(kept)}",
         str(broker.clients),
         str(broker.subscriptions),
         f"{broker.traffic.messages_received_per_s:.1f}",
@@ -69,6 +71,20 @@ def area_text(area: AreaStatus) -> str:
     return text if area.home else f"({text})"
 
 
+def clusters_table(status: CityStatus) -> Table | None:
+    """The clusters of publishers, the largest first; None when there are none."""
+    found = [(broker.name, cluster) for broker in status.brokers for cluster in broker.clusters]
+    if not found:
+        return None
+    more = f", {MOST_CLUSTERS} of {len(found)}" if len(found) > MOST_CLUSTERS else ""
+    table = Table(title=f"clusters{more}", title_justify="left", box=None, pad_edge=False)
+    for name in ("topic", "cluster", "leader", "members"):
+        table.add_column(name, overflow="fold")
+    for leader, cluster in sorted(found, key=lambda one: (-len(one[1].members), one[1].topic))[:MOST_CLUSTERS]:
+        table.add_row(cluster.topic, cluster.founder, leader, " ".join(cluster.members))
+    return table
+
+
 def links_table(status: CityStatus, every: bool) -> Table | None:
     """Links with something to tell, or every one; None when there is none."""
     table = Table(title="links", title_justify="left", box=None, pad_edge=False)
@@ -79,7 +95,7 @@ def links_table(status: CityStatus, every: bool) -> Table | None:
     table.add_column("problem", overflow="fold")
     for broker in status.brokers:
         for link in broker.links:
-            if every or link.state != UP or link.via or link.backlog or link.messages_sent_per_s >= 0.1:
+            if every or link.state == DOWN or link.via or link.backlog or link.messages_sent_per_s >= 0.1:
                 table.add_row(*_link_row(broker.name, link))
     return table if table.row_count else None
 
@@ -139,7 +155,7 @@ def duration(seconds: float) -> str:
 def totals(status: CityStatus) -> str:
     """One line for the whole city."""
     running = [broker for broker in status.brokers if broker.state == UP]
-    links = [link for broker in running for link in broker.links]
+    links = [link for broker in running for link in broker.links if link.state != RESTING]
     tables = len({broker.table for broker in running})
     return (
         f"{len(running)}/{len(status.brokers)} brokers up, {sum(1 for link in links if link.state == UP)}/{len(links)}"

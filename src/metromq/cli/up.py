@@ -90,7 +90,7 @@ async def _start_and_work(running: RunningCity, console: Console, work: Work) ->
 async def start_with_bar(running: RunningCity, console: Console) -> CityStatus:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
-        brokers = progress.add_task("Starting brokers", total=len(running.names))
+        brokers = progress.add_task("Starting brokers", total=len(running.supervisor.keepers))
         links = progress.add_task("Connecting them", total=None)
 
         def ready(keeper: Keeper) -> None:

@@ -1,6 +1,8 @@
 """Runs a city: where its files are, the processes on this machine, and what its brokers say of themselves."""
 
-from metromq.control.city_status import ask_city
+from metromq.city_file import city_text, load_city
+from metromq.control.changing import CityNow, CityVersion, city_now, give_order
+from metromq.control.city_status import NoAnswer, ask_city
 from metromq.control.data_directory import (
     CITY_FILE,
     DEFAULT_DATA,
@@ -9,10 +11,14 @@ from metromq.control.data_directory import (
     city_running,
     forget_place,
     is_free,
+    keep_city,
     keep_place,
+    new_key,
     only_one,
     running_here,
+    with_chosen_ports,
 )
+from metromq.control.delegating import delegate, delegations, delegations_at
 from metromq.control.processes import Keeper
 from metromq.control.running import CityOptions, RunningCity
 from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_ask, trace
@@ -20,22 +26,35 @@ from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_as
 __all__ = [
     "CITY_FILE",
     "DEFAULT_DATA",
+    "CityNow",
     "CityOptions",
+    "CityVersion",
     "Keeper",
     "Leg",
+    "NoAnswer",
     "RunningBroker",
     "RunningCity",
     "Trace",
     "ask_city",
     "city_named",
+    "city_now",
     "city_running",
+    "city_text",
+    "delegate",
+    "delegations",
+    "delegations_at",
     "forget_place",
+    "give_order",
     "is_free",
     "is_running",
+    "keep_city",
     "keep_place",
     "live_ask",
+    "load_city",
+    "new_key",
     "only_one",
     "planned_ask",
     "running_here",
     "trace",
+    "with_chosen_ports",
 ]

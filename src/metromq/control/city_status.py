@@ -22,13 +22,24 @@ class NoAnswer(MetroError):
 
 async def get(address: str, path: str, query: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S) -> bytes:
     """The body of a page; raises NoAnswer."""
-    host, _, port = address.rpartition(":")
     target = path + (f"?{urlencode(query)}" if query else "")
+    request = f"GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    return await _ask_page(address, path, request.encode(), timeout_s)
+
+
+async def post(address: str, path: str, key: str, body: bytes, timeout_s: float = PATIENCE_S) -> bytes:
+    """Gives an order; raises NoAnswer with what the broker says against it."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nX-MetroMQ-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return await _ask_page(address, path, head.encode() + body, timeout_s)
+
+
+async def _ask_page(address: str, path: str, request: bytes, timeout_s: float) -> bytes:
+    host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
-                writer.write(f"GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+                writer.write(request)
                 answer = await reader.read(-1)
             finally:
                 writer.close()

@@ -1,5 +1,6 @@
 """Where a city's files are on one machine: DIR/city.toml, and for each broker DIR/NAME with journal, log and address.
 
+DIR/city.toml is the city as it is now: brokers write it anew when the city changes.
 DIR/NAME/broker.json says where a running broker answers: `{"name", "pid", "listen", "http", "started", "city"}`. It is
 written when the broker is ready and removed when it stops; after a crash it stays, and its process is gone.
 """
@@ -10,6 +11,7 @@ import fcntl
 import json
 import os
 import random
+import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +30,7 @@ DEFAULT_DATA = Path("metromq-data")
 CITY_FILE = "city.toml"
 BROKER_FILE = "broker.json"
 LOG_FILE = "broker.log"
+KEY_FILE = "control.key"
 LOCK_FILE = "up.lock"
 ADDRESSES = ("listen", "link_listen")
 LOWEST_PORT = 10_000  # of those that are chosen
@@ -171,6 +174,23 @@ def read_place(directory: Path) -> RunningBroker | None:
         return read_data(RunningBroker, read_document(directory / BROKER_FILE), ignore_unknown=True)
     except ConfigError:
         return None
+
+
+def new_key(directory: Path) -> str:
+    """What whoever may change the city at this broker must know: its user can read it, and nobody else."""
+    directory.mkdir(parents=True, exist_ok=True)
+    key = secrets.token_hex(32)
+    replace_file(directory / KEY_FILE, key + "\n", durable=False, mode=0o600)
+    return key
+
+
+def read_key(directory: Path) -> str:
+    try:
+        return (directory / KEY_FILE).read_text().strip()
+    except OSError as error:
+        raise UsageError(
+            f"{directory / KEY_FILE} cannot be read: {error.strerror}. Are you the broker's user?"
+        ) from None
 
 
 def running_here(data: Path) -> list[RunningBroker]:

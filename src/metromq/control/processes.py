@@ -39,6 +39,7 @@ class ProcessSpec:
     command: tuple[str, ...]
     log: Path
     is_ready: Callable[[int], Awaitable[bool]]
+    is_wanted: Callable[[], bool] = lambda: True  # asked before it is started again
 
 
 class Keeper:
@@ -94,6 +95,9 @@ class Keeper:
         """The process that `start` has seen ready, or a new one that was given its time to get ready."""
         if self.state == UP and self._process is not None:
             return self._process
+        if not self.program.is_wanted():
+            self.state = STOPPED
+            await asyncio.Event().wait()  # until this keeper is stopped
         process = await self._spawn()
         if await self._wait_ready(process):
             self.state = UP
@@ -104,7 +108,10 @@ class Keeper:
 
     def _ended(self, what: str, wait_s: float) -> None:
         self.pid, self.state = 0, WAITING
-        self._tell(f"{self.program.name} {what}; restarting it in {wait_s:g} s")
+        if self.program.is_wanted():
+            self._tell(f"{self.program.name} {what}; restarting it in {wait_s:g} s")
+        else:
+            self._tell(f"{self.program.name} has left the city, and {what}")
 
     def terminate(self) -> None:
         if self._task is not None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from metromq.city_file import load_city
+from metromq.control import ensemble
 from metromq.control.city_status import ask_city, is_ready
 from metromq.control.data_directory import (
     ADDRESSES,
@@ -20,7 +21,7 @@ from metromq.control.data_directory import (
 )
 from metromq.control.processes import Keeper, ProcessSpec, Supervisor
 from metromq.errors import UsageError
-from metromq.federation import UP, BrokerSpec, City, CityStatus, split_address
+from metromq.federation import DOWN, UP, BrokerSpec, City, CityStatus, split_address
 
 LINKS_PATIENCE_S = 20.0
 LOOK_S = 0.2
@@ -45,46 +46,57 @@ class RunningCity:
         self.data = data
         self.city = resolved(city, data)
         self.names = only or self.city.names
+        servers = ensemble.server_programs(self.city.zookeeper.servers, data) if ensemble.is_needed(city) else ()
         file = keep_city(data, self.city)
         programs = tuple(broker_program(file, data, name, options) for name in self.names)
-        self.supervisor = Supervisor(programs, tell)
+        self.supervisor = Supervisor((*servers, *programs), tell)
 
     async def start(self, ready: Callable[[Keeper], None]) -> None:
         await self.supervisor.start(ready)
 
     async def joined(self, look: Callable[[int, int], None]) -> CityStatus:
         """The status once every link between the brokers started here is up, or after a while without that."""
-        wanted = len(self.names) * (len(self.names) - 1)
         status = await ask_city(self.city, self.data)
         try:
             async with asyncio.timeout(LINKS_PATIENCE_S):
-                while (up := self._links_up(status)) < wanted:
-                    look(up, wanted)
+                while not self._is_joined(status, look):
                     await asyncio.sleep(LOOK_S)
                     status = await ask_city(self.city, self.data)
-                look(up, wanted)
         except TimeoutError:
             pass
         return status
 
-    def _links_up(self, status: CityStatus) -> int:
-        links = (link for broker in status.brokers for link in broker.links)
-        return sum(1 for link in links if link.state == UP and link.peer in self.names)
+    def _is_joined(self, status: CityStatus, look: Callable[[int, int], None]) -> bool:
+        """Brokers of a large city keep links to some of the others only, and tell to which."""
+        brokers = [broker for broker in status.brokers if broker.name in self.names]
+        links = [link for broker in brokers for link in broker.links if link.peer in self.names]
+        up = sum(1 for link in links if link.state != DOWN)
+        look(up, len(links))
+        return up == len(links) and all(broker.state == UP for broker in brokers)
 
     async def stop(self) -> None:
         await self.supervisor.stop()
 
 
 def resolved(city: City, data: Path) -> City:
-    """With a port for every broker: the file's, the one of an earlier start in this directory, or a free one."""
-    if not (data / CITY_FILE).is_file():
+    """With a port for every broker: the file's, the one of an earlier start in this directory, or a free one.
+
+    A city that needs an ensemble, and names none, gets the addresses of one in the same way.
+    """
+    earlier = _earlier(data)
+    if ensemble.is_needed(city):
+        city = ensemble.with_local_ensemble(city, earlier)
+    if earlier is None:
         return choose_ports(city)
-    try:
-        earlier = load_city(data / CITY_FILE)
-    except UsageError:
-        return choose_ports(city)  # an old or broken file is written anew
     free = {broker.name: broker for broker in earlier.brokers if broker.port and _is_free(broker)}
     return choose_ports(with_chosen_ports(city, free))
+
+
+def _earlier(data: Path) -> City | None:
+    try:
+        return load_city(data / CITY_FILE) if (data / CITY_FILE).is_file() else None
+    except UsageError:
+        return None  # an old or broken file is written anew
 
 
 def _is_free(broker: BrokerSpec) -> bool:
@@ -99,4 +111,13 @@ def broker_program(city_file: Path, data: Path, name: str, options: CityOptions)
         command += ["--durability", options.durability]
     if options.config_file is not None:
         command += ["--config", str(options.config_file)]
-    return ProcessSpec(name, "broker", tuple(command), data / name / LOG_FILE, partial(is_ready, data / name))
+    log, ready = data / name / LOG_FILE, partial(is_ready, data / name)
+    return ProcessSpec(name, "broker", tuple(command), log, ready, partial(is_member, city_file, name))
+
+
+def is_member(city_file: Path, name: str) -> bool:
+    """Whether the city still has the broker; a file that cannot be read says nothing about that."""
+    try:
+        return name in load_city(city_file).by_name
+    except UsageError:
+        return True

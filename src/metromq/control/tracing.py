@@ -11,7 +11,8 @@ from metromq.control.data_directory import lives, read_place
 from metromq.errors import ConfigError
 from metromq.federation import City, Node, StepHop, TraceStep, explain_step, is_filter, stages, step_from_json
 
-Ask = Callable[[str, str, int, str, tuple[str, ...]], Awaitable[TraceStep | None]]
+Names = tuple[str, ...]
+Ask = Callable[[str, str, int, str, Names, Names], Awaitable[TraceStep | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Leg:
     step: TraceStep | None  # None: the broker did not answer
     via: str = ""  # the broker between the sender and this one
     waits: str = ""  # why the copy waits at the sender
+    opens: bool = False  # the sender has no link to this one now, and opens one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ async def trace(topic: str, start: str, live: bool, ask: Ask) -> Trace:
         if (broker, stage) in seen:
             continue
         seen.add((broker, stage))
-        step = await ask(broker, topic, stage, start, hop.served)
-        legs.append(Leg(broker, sender, hop.stage, hop.why, step, hop.via, hop.waits))
+        step = await ask(broker, topic, stage, start, hop.served, hop.targets)
+        legs.append(Leg(broker, sender, hop.stage, hop.why, step, hop.via, hop.waits, hop.opens))
         if step is not None and not is_filter(topic):
             waiting += [(broker, onward) for onward in step.hops]
     return Trace(topic, start, live, tuple(legs))
@@ -59,11 +61,13 @@ def is_running(city: City, data: Path, name: str) -> bool:
 
 
 def live_ask(city: City, data: Path) -> Ask:
-    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: Names, targets: Names) -> TraceStep | None:
         place = read_place(data / broker)
         if place is None:
             return None
         query = {"topic": topic, "stage": stages.NAMES[stage], "origin": origin, "served": ",".join(served)}
+        if targets:
+            query["targets"] = ",".join(targets)
         try:
             return step_from_json(await get_json(place.http, "/explain", query))
         except (NoAnswer, ConfigError):  # nobody there, or a version that answers in another way
@@ -76,9 +80,9 @@ def planned_ask(city: City) -> Ask:
     """As the brokers would decide with nobody connected."""
     nodes: dict[str, Node] = {}
 
-    async def ask(broker: str, topic: str, stage: int, origin: str, served: tuple[str, ...]) -> TraceStep | None:
+    async def ask(broker: str, topic: str, stage: int, origin: str, served: Names, targets: Names) -> TraceStep | None:
         if broker not in nodes:
             nodes[broker] = Node(city, broker, time.time_ns() // 1000, 0)
-        return explain_step(nodes[broker], topic, min(stage, stages.FINAL), origin, served)
+        return explain_step(nodes[broker], topic, min(stage, stages.FINAL), origin, served, targets=targets)
 
     return ask

@@ -1,7 +1,32 @@
 """Many brokers as one: routing, links and coordination."""
 
 from metromq.federation import stages
-from metromq.federation.city import BrokerSpec, City, grid_city, haversine_km, split_address
+from metromq.federation.city import (
+    BrokerSpec,
+    City,
+    CityPlan,
+    LinkSecurity,
+    OverlaySettings,
+    Routing,
+    Site,
+    grid_city,
+    haversine_km,
+    split_address,
+)
+from metromq.federation.delegations import Delegation, delegations_of
+from metromq.federation.description import (
+    Description,
+    city_of,
+    differences,
+    plan_of,
+    read_plan,
+    steps_to,
+    with_area,
+    with_broker,
+    without_areas,
+    without_broker,
+)
+from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.explaining import (
     StepHop,
     TraceStep,
@@ -12,8 +37,10 @@ from metromq.federation.explaining import (
     with_ways,
 )
 from metromq.federation.node import Node
+from metromq.federation.routing import clusters_led
 from metromq.federation.status import (
     DOWN,
+    RESTING,
     UNREACHABLE,
     UP,
     AreaStatus,
@@ -27,27 +54,48 @@ from metromq.federation.status import (
 
 __all__ = [
     "DOWN",
+    "RESTING",
     "UNREACHABLE",
     "UP",
     "AreaStatus",
+    "Arrival",
     "BrokerSpec",
     "BrokerStatus",
     "City",
+    "CityPlan",
     "CityStatus",
+    "Delegation",
+    "Description",
+    "LinkSecurity",
     "LinkStatus",
     "Node",
+    "OverlaySettings",
+    "Routing",
+    "Site",
     "StepHop",
     "TraceStep",
     "Traffic",
     "broker_from_json",
+    "city_of",
+    "clusters_led",
+    "delegations_of",
+    "differences",
+    "distribute",
     "explain_step",
     "grid_city",
     "haversine_km",
     "is_filter",
+    "plan_of",
+    "read_plan",
     "split_address",
     "stages",
     "step_from_json",
     "step_to_json",
+    "steps_to",
     "to_json",
+    "with_area",
+    "with_broker",
     "with_ways",
+    "without_areas",
+    "without_broker",
 ]

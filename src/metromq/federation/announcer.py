@@ -1,6 +1,6 @@
 """What this broker's own clients want, and what of it has been announced to which peer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -18,35 +18,52 @@ class _Wanted:
 
 @final
 class Announcer:
-    def __init__(self, peers: tuple[str, ...], router: Router) -> None:
+    def __init__(self, router: Router) -> None:
         self._router = router
+        self.version = 0  # grows when what is wanted changes
         self._wanted: dict[str, _Wanted] = {}
         self._shared = FilterIndex()  # plain filters of own shared subscriptions; value: how many
-        self._announced: dict[str, dict[str, int]] = {peer: {} for peer in peers}
-        self._digests = dict.fromkeys(peers, 0)
+        self._announced: dict[str, dict[str, int]] = {}  # of peers that were ever told anything
+        self._digests: dict[str, int] = {}
+        self._lately: dict[str, set[str]] = {}  # peers that were told of a filter since it is wanted
         # Of sessions that came from elsewhere: peers that were not told there, and since when they should have been.
         self._owed: dict[tuple[str, str], int] = {}
-
-    def member_joined(self, peer: str) -> None:
-        self._announced.setdefault(peer, {})
-        self._digests.setdefault(peer, 0)
+        # By filter and peer: since when the peer must know of it, where that is because the routing has changed.
+        self._fresh: dict[str, dict[str, int]] = {}
 
     def member_left(self, peer: str) -> None:
         self._announced.pop(peer, None)
         self._digests.pop(peer, None)
 
+    def router_changed(self, router: Router, since_us: int | None) -> None:
+        """Before `facts_changed`. `since_us`: peers that must know from now on have missed nothing before that."""
+        before = {text: item.due for text, item in self._wanted.items()} if since_us is not None else {}
+        self._router = router
+        self.facts_changed()
+        for text, due in before.items():
+            for peer in self._wanted[text].due - due:
+                self._fresh.setdefault(text, {})[peer] = since_us or 0
+
     def __len__(self) -> int:
         return len(self._wanted)
+
+    def filters(self) -> list[str]:
+        """What our clients want, shared subscriptions aside."""
+        return [text for text in self._wanted if not text.startswith(SHARE_PREFIX)]
 
     def want(self, topic_filter: str, members: int, now_us: int) -> None:
         """From now on `members` of our clients want the filter; 0: nobody."""
         known = self._wanted.get(topic_filter)
+        if bool(members) != bool(known):
+            self.version += 1
         if members and known:
             known.members = members
         elif members:
             self._wanted[topic_filter] = _Wanted(members, now_us, self._router.announce_to(topic_filter))
         else:
             self._wanted.pop(topic_filter, None)
+            self._lately.pop(topic_filter, None)
+            self._fresh.pop(topic_filter, None)
         if topic_filter.startswith(SHARE_PREFIX) and bool(members) != bool(known):
             inner = plain_filter(topic_filter)
             self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
@@ -88,23 +105,37 @@ class Announcer:
 
     def digest(self, peer: str) -> int:
         """Of all that the peer should know when every frame has reached it."""
-        return self._digests[peer]
+        return self._digests.get(peer, 0)
+
+    def concerned(self) -> set[str]:
+        """The peers that should know of something, or have been told."""
+        found = {peer for peer, told in self._announced.items() if told}
+        for due in {wanted.due for wanted in self._wanted.values()}:
+            found |= due
+        return found
+
+    def told_of(self, topic_filter: str) -> set[str]:
+        """The peers that may send messages of the filter here, since they know of it or knew lately."""
+        wanted = self._wanted.get(topic_filter)
+        return self._lately.get(topic_filter, set()) | (wanted.due if wanted is not None else set())
 
     def changes(self, peer: str, now_us: int) -> Interest | None:
         """What the peer does not know yet, or should forget; None when it is up to date."""
-        announced, wanted = self._announced[peer], self._wanted
+        announced, wanted = self._announced.get(peer, {}), self._wanted
         added = [text for text, item in wanted.items() if peer in item.due and announced.get(text) != item.members]
         removed = [text for text in announced if text not in wanted or peer not in wanted[text].due]
         if not added and not removed:
             return None
         return self._note(peer, added, removed, now_us)
 
-    def changes_of_filter(self, topic_filter: str, up: Iterable[str], now_us: int) -> Iterator[tuple[str, Interest]]:
+    def changes_of_filter(self, topic_filter: str, up: Container[str], now_us: int) -> Iterator[tuple[str, Interest]]:
         """The same for one filter and every peer within reach."""
         wanted = self._wanted.get(topic_filter)
         frame: Interest | None = None  # the same object for all, so that the host need encode it only once
-        for peer in sorted(up):
-            known = self._announced[peer].get(topic_filter)
+        concerned = {peer for peer, told in self._announced.items() if topic_filter in told}
+        concerned |= wanted.due if wanted is not None else set()
+        for peer in sorted(peer for peer in concerned if peer in up):
+            known = self._announced.get(peer, {}).get(topic_filter)
             due = wanted is not None and peer in wanted.due
             if wanted is not None and due and known != wanted.members:
                 noted = self._note(peer, [topic_filter], [], now_us)
@@ -118,16 +149,17 @@ class Announcer:
     def whole(self, peer: str, now_us: int) -> Interest:
         """Everything, for a peer that lost track."""
         self.changes(peer, now_us)
-        items = tuple(self._item(peer, text, now_us) for text in self._announced[peer])
+        items = tuple(self._item(peer, text, now_us) for text in self._announced.get(peer, {}))
         return Interest(True, items, ())
 
     def _note(self, peer: str, added: list[str], removed: list[str], now_us: int) -> Interest:
-        announced, digest = self._announced[peer], self._digests[peer]
+        announced, digest = self._announced.setdefault(peer, {}), self._digests.get(peer, 0)
         for text in (*added, *removed):
             if text in announced:
                 digest -= interest_hash(text, announced.pop(text))
         for text in added:
             announced[text] = self._wanted[text].members
+            self._lately.setdefault(text, set()).add(peer)
             digest += interest_hash(text, announced[text])
         self._digests[peer] = digest & DIGEST_MASK
         return Interest(False, tuple(self._item(peer, text, now_us) for text in added), tuple(removed))
@@ -135,4 +167,5 @@ class Announcer:
     def _item(self, peer: str, topic_filter: str, now_us: int) -> Announcement:
         wanted = self._wanted[topic_filter]
         since_us = min(wanted.since_us, self._owed.pop((peer, topic_filter), wanted.since_us))
+        since_us = max(since_us, self._fresh.get(topic_filter, {}).get(peer, since_us))
         return Announcement(topic_filter, wanted.members, (now_us - since_us) // 1000)

@@ -5,14 +5,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, get_args
 
 from metromq.constraints import FilePath, Range, ReadableFile
 from metromq.errors import UsageError
 from metromq.protocol.topics import DIGITS, Box, all_areas, area_at, areas_within, centre_of
 
 Attachment = Literal["nearest", "proxy", "redirect"]
-Routing = Literal["central", "flood-publications", "flood-subscriptions", "geographic"]
+Routing = Literal["central", "delegation", "flood-publications", "flood-subscriptions", "geographic", "overlay"]
 Transport = Literal["unicast", "multicast"]
 Coordination = Literal["embedded", "zookeeper"]
 Placement = Literal["optimal", "greedy", "random"]
@@ -20,6 +20,7 @@ Takeover = Literal["nearest", "least-loaded"]
 SiteKind = Literal["edge", "cloud"]
 
 EARTH_RADIUS_KM = 6371.0
+CENTRAL_ROUTINGS = ("central", "delegation")  # those with a broker in the middle
 
 Latitude = Annotated[float, Range(-90, 90)]
 Longitude = Annotated[float, Range(-180, 180)]
@@ -75,8 +76,51 @@ class Membership:
     # Brokers of other clusters are greeted this much more rarely; the paper greets only inside the cluster.
     far_factor: Annotated[int, Range(1, 100)] = 4
     takeover: Takeover = "nearest"
+    # Larger cities have no link between every two brokers: each greets eight, and opens others when it needs them.
+    mesh_up_to: Annotated[int, Range(0, 10_000)] = 16
     # Clocks that are further apart are warned about: times in the lake and expiry after a restart need them.
     clock_warning_ms: Milliseconds = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaySettings:
+    """How routing = "overlay" clusters the brokers that publish a topic."""
+
+    # A publisher's broker joins a cluster only if its members are so near on average: the paper's MAX_DISTANCE.
+    max_distance_km: Annotated[float, Range(0, 20_100)] = 10.0
+    # How much the load of a broker counts against what it has in common with a subscriber's: the paper's beta.
+    beta: Annotated[float, Range(0, 100)] = 0.5
+    # Of so many topics a broker publishes, and gets from others, along clusters; further ones go straight.
+    max_topics: Annotated[int, Range(0, 10_000_000)] = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """Where coordination = "zookeeper" keeps what the city agrees on."""
+
+    # The servers of the ensemble, HOST:PORT. None: `metromq up` starts an ensemble on this machine.
+    servers: tuple[str, ...] = ()
+    # How many servers `metromq up` starts then.
+    local_servers: Literal[1, 3] = 1
+    # A broker that the ensemble has not heard of for so long is gone.
+    session_timeout_ms: Annotated[int, Range(500, 600_000)] = 4000
+    # Below which znode everything of the city is. Empty: /metromq/ and the city's name.
+    chroot: str = ""
+    # With a user and a password, nobody else may read or write the city's znodes.
+    user: str = ""
+    password: str | None = None
+    password_file: Annotated[FilePath, ReadableFile()] | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for server in self.servers:
+            if not _is_address(server):
+                yield "servers", f'must look like 127.0.0.1:2181, not "{server}"'
+        if self.chroot and (not self.chroot.startswith("/") or self.chroot.endswith("/") or "//" in self.chroot):
+            yield "chroot", f'must look like /cities/tokyo, not "{self.chroot}"'
+        if self.password is not None and self.password_file is not None:
+            yield "password", "is also given as password_file; keep only one of them"
+        if bool(self.user) != (self.password is not None or self.password_file is not None):
+            yield "user", "and a password or password_file need each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +210,21 @@ class BrokerSpec:
                 yield "area", f'must be digits 0 to 3 with slashes between, such as 1/0, not "{area}"'
 
 
+@dataclass(frozen=True, slots=True)
+class FormerHome:
+    """A broker that was at home in an area until lately, and when that ended.
+
+    Subscriptions stay announced to it, so that it can still serve whoever could not be told of the change in time.
+    """
+
+    area: str
+    broker: str
+    until: float  # Unix time in seconds
+
+
 @dataclass(frozen=True)
-class City:
-    """The whole file; the lookups below are computed once."""
+class CityPlan:
+    """What all brokers of a city must know alike; it travels between them when it changes (see description.py)."""
 
     brokers: tuple[BrokerSpec, ...]
     name: str = "city"
@@ -177,28 +233,51 @@ class City:
     transport: Transport = "unicast"
     coordination: Coordination = "embedded"
     placement: Placement = "optimal"
-    # The central broker; only routing = "central" has one.
+    # The central broker; only routing = "central" and "delegation" have one.
     central: str = ""
     square: Square = field(default_factory=Square)
     areas: Areas = field(default_factory=Areas)
     membership: Membership = field(default_factory=Membership)
-    links: LinkSecurity = field(default_factory=LinkSecurity)
+    overlay: OverlaySettings = field(default_factory=OverlaySettings)
     sites: tuple[Site, ...] = ()
+    # While the routing of a running city changes: the other one, and its central broker. Subscriptions are announced
+    # as both need it, and messages go as `routing` says. Written by `metromq city apply`.
+    beside: str = ""
+    beside_central: str = ""
+    # Written by `metromq city apply` and `metromq area move`.
+    formerly: tuple[FormerHome, ...] = ()
+
+
+@dataclass(frozen=True)
+class City(CityPlan):
+    """The whole file: the plan, and how this broker proves to peers that it belongs to the city, which never travels.
+
+    The lookups below are computed once.
+    """
+
+    links: LinkSecurity = field(default_factory=LinkSecurity)
+    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from self._name_problems()
         for axis, chosen, built in (
             ("attachment", self.attachment, "nearest"),
             ("transport", self.transport, "unicast"),
-            ("coordination", self.coordination, "embedded"),
         ):
             if chosen != built:
                 yield axis, f'"{chosen}" does not exist yet; "{built}" does'
-        if self.routing == "central" and self.central not in {broker.name for broker in self.brokers}:
+        if self.routing in CENTRAL_ROUTINGS and self.central not in {broker.name for broker in self.brokers}:
             yield "central", f'must be the name of the central broker, not "{self.central}"'
-        if self.routing != "central" and self.central:
-            yield "central", f'is only for routing = "central", and this city has routing = "{self.routing}"'
-        if self.routing == "geographic":
+        if self.routing not in CENTRAL_ROUTINGS and self.central:
+            allowed = " and ".join(f'"{routing}"' for routing in CENTRAL_ROUTINGS)
+            yield "central", f'is only for routing = {allowed}, and this city has routing = "{self.routing}"'
+        if self.beside and self.beside not in get_args(Routing):
+            yield "beside", f'must be a routing or empty, not "{self.beside}"'
+        if self.beside in CENTRAL_ROUTINGS and self.beside_central not in {broker.name for broker in self.brokers}:
+            yield "beside_central", f'must be the name of the central broker, not "{self.beside_central}"'
+        if self.beside and "delegation" in (self.routing, self.beside):
+            yield "routing", 'a running city does not change to or from "delegation"; start it with another file'
+        if "geographic" in (self.routing, self.beside):
             yield from self._area_problems()
 
     def _name_problems(self) -> Iterator[tuple[str, str]]:
@@ -263,9 +342,25 @@ class City:
         }
 
     @cached_property
+    def former_homes(self) -> Mapping[str, frozenset[str]]:
+        """Areas that have lately changed their home, and who was at home there."""
+        found: dict[str, frozenset[str]] = {}
+        for former in self.formerly:
+            found[former.area] = found.get(former.area, frozenset()) | {former.broker}
+        return found
+
+    @cached_property
     def _clusters(self) -> Mapping[str, str]:
         first = {broker.name: (broker.area.split() or [""])[0] for broker in self.brokers}
         return {name: "/".join(area.split("/")[: self.areas.l_c]) for name, area in first.items()}
+
+    @cached_property
+    def cluster_members(self) -> Mapping[str, tuple[str, ...]]:
+        """The brokers of each cluster, in the order of their names."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(self.names):
+            found.setdefault(self.cluster_of(name), []).append(name)
+        return {cluster: tuple(members) for cluster, members in found.items()}
 
     def broker(self, name: str) -> BrokerSpec:
         if name not in self.by_name:
@@ -278,7 +373,13 @@ class City:
         homes = " ".join(f"{area}:{broker}" for area, broker in sorted(self.homes.items()))
         owners = hashlib.blake2b(f"{homes}\n{self.square}".encode(), digest_size=6).hexdigest()
         areas = f"k={self.areas.k} l_b={self.areas.l_b} l_c={self.areas.l_c}"
-        return f"routing={self.routing} central={self.central or '-'} {areas} home-brokers={owners}"
+        beside = f" beside={self.beside}:{self.beside_central}" if self.beside else ""
+        return f"routing={self.routing} central={self.central or '-'} {areas} home-brokers={owners}{beside}"
+
+    @property
+    def routings(self) -> tuple[str, ...]:
+        """What decides which brokers must know of a subscription; two cities that differ here route differently."""
+        return self.routing, self.central, self.beside, self.beside_central
 
     def link_address(self, name: str) -> tuple[str, int]:
         """Where peers dial a broker."""
@@ -321,7 +422,12 @@ def haversine_km(latitude: float, longitude: float, other_latitude: float, other
 
 
 def grid_city(
-    routing: str = "geographic", l_b: int = 2, l_c: int = 1, hello_interval_ms: int = 500, count: int | None = None
+    routing: str = "geographic",
+    l_b: int = 2,
+    l_c: int = 1,
+    hello_interval_ms: int = 500,
+    count: int | None = None,
+    mesh_up_to: int = 16,
 ) -> City:
     """A city of 4 ** l_b brokers, each in the middle of its area and named after it: b12 is at home in 1/2.
 
@@ -335,9 +441,10 @@ def grid_city(
     city = City(
         brokers=brokers,
         routing=cast(Routing, routing),
-        central=brokers[0].name if routing == "central" else "",
+        central=brokers[0].name if routing in CENTRAL_ROUTINGS else "",
         areas=Areas(max(4, l_b), l_b, l_c),
-        membership=Membership(hello_interval_ms=hello_interval_ms),
+        overlay=OverlaySettings(max_distance_km=70.0),  # the grid is coarse, and its clusters should have members
+        membership=Membership(hello_interval_ms=hello_interval_ms, mesh_up_to=mesh_up_to),
         links=LinkSecurity(secret="a secret for one machine only"),
     )
     for field_name, problem in (*city.areas.problems(), *city.problems()):

@@ -6,14 +6,12 @@ on both clocks. The sample with the shortest round trip of the last ones counts:
 """
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 SAMPLES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Skew:
+class Skew(NamedTuple):
     """How far a peer's clock is ahead of ours, and how sure that is."""
 
     ahead_us: int
@@ -54,5 +52,8 @@ class ClockSkews:
 
     def of(self, peer: str) -> Skew | None:
         """None: not measured yet."""
-        samples = self._samples.get(peer)
-        return min(samples, key=lambda sample: sample.round_trip_us) if samples else None
+        best: Skew | None = None
+        for sample in self._samples.get(peer, ()):
+            if best is None or sample.round_trip_us < best.round_trip_us:
+                best = sample
+        return best

@@ -1,14 +1,18 @@
 """Where is which client: one broker per client id remembers, chosen by hashing, so that a CONNECT costs one question.
 
-The directory of a client is the living broker with the highest hash of both names. When brokers come or go, everybody
+The directory of a client is the living broker with the highest hash of both names. Where there are many, they have
+their places on a circle of hashes, several each, and it is the next one from the client's own place, so that to find it
+takes no longer in a large city. When brokers come or go, everybody
 tells its clients to their new directories; what a lost directory knew is thereby known again. Of two brokers that both
 claim a user's client, the one with the later CONNECT has it, and the other is told to close and to send the session
 after. Another user's CONNECT is refused.
 """
 
 import hashlib
-from collections.abc import Callable, Container
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import final
 
 from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
@@ -20,6 +24,8 @@ TOLD_AGAIN_US = 600_000_000  # no link is dead for longer without anybody seeing
 MAX_TOLD = 10_000  # of each peer
 _MASK = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that multiplying mixes the low bits of a hash into the high ones
+FEW = 16  # brokers of which each is looked at
+PLACES = 16  # on the circle of each broker, so that all are directories of about as many clients
 
 
 @dataclass(slots=True)
@@ -67,27 +73,29 @@ class Directory:
         self._owed: dict[str, dict[str, ClientMoved]] = {}  # to peers out of reach: nothing else would tell them
         # To others, and when: a link may be dead for a while before anybody sees it.
         self._told: dict[str, dict[str, tuple[int, ClientMoved]]] = {}
-        self._hashes = _hashes(alive)
+        self._circle = _circle(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
         self.on_claim: Callable[[str, ClientClaim], None] = lambda broker, claim: None  # told of every client's place
 
     def keeper_of(self, client: str) -> str:
-        number = _hash(client)
-        best, keeper = -1, self._name
-        for broker, mixed in self._hashes:
-            weight = (number ^ mixed) * _SPREAD & _MASK
-            if weight > best:
-                best, keeper = weight, broker
-        return keeper
+        return next(self._preferred(client), self._name)
 
     def heir_of(self, client: str, broker: str) -> str:
         """The client's directory if `broker` were not there; empty: there is no other broker."""
-        kept, self._hashes = self._hashes, [item for item in self._hashes if item[0] != broker]
-        heir = self.keeper_of(client) if self._hashes else ""
-        self._hashes = kept
-        return heir
+        return next((heir for heir in self._preferred(client) if heir != broker), "")
+
+    def _preferred(self, client: str) -> Iterator[str]:
+        """Brokers in the order in which they would be the client's directory; on a circle some come more than once."""
+        number, (places, brokers) = _hash(client), self._circle
+        if len(places) <= FEW:
+            ranked = zip(places, brokers, strict=True)
+            yield from (one[1] for one in sorted(ranked, key=lambda one: -((number ^ one[0]) * _SPREAD & _MASK)))
+            return
+        first = bisect_right(places, number)
+        for step in range(len(brokers)):
+            yield brokers[(first + step) % len(brokers)]
 
     def has(self, client: str) -> bool:
         return client in self._own
@@ -144,7 +152,7 @@ class Directory:
 
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
         """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
-        self._hashes = _hashes(alive)
+        self._circle = _circle(alive)
         return self._tell_all(lambda client, own: own.told != self.keeper_of(client))
 
     def member_left(self, peer: str) -> None:
@@ -276,5 +284,10 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _hashes(brokers: tuple[str, ...]) -> list[tuple[str, int]]:
-    return [(broker, _hash(broker)) for broker in sorted(brokers)]
+@lru_cache(maxsize=16)
+def _circle(brokers: tuple[str, ...]) -> tuple[list[int], list[str]]:
+    """Places on the circle, in order, and whose they are; for a few brokers their hashes, in the order of names."""
+    if len(brokers) <= FEW:
+        return [_hash(broker) for broker in sorted(brokers)], sorted(brokers)
+    found = sorted((_hash(f"{number}\0{broker}"), broker) for broker in brokers for number in range(PLACES))
+    return [place for place, _ in found], [broker for _, broker in found]

@@ -1,13 +1,15 @@
 """From a router's suggestion to copies: one per interested peer, and one member for each shared subscription."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from metromq.federation.announcer import Announcer
 from metromq.federation.hop import Hop
 from metromq.federation.interest import PeerInterest
-from metromq.federation.routing.router import Audience, Onward, Router
+from metromq.federation.reach import Reach
+from metromq.federation.routing.router import STAY, Audience, Carry, Onward, Router, Suggestion
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY, may_follow
 
 
@@ -22,14 +24,18 @@ class Distribution:
     shares: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     serves: bool = False  # this broker distributes it; otherwise somebody else does
+    held: bool = False  # what its clients publish, and is stored, waits here: the topic is changing hands
 
     def size_bytes(self) -> int:
         """What it takes in memory, roughly: hops, and the names of shared subscriptions, which may be long."""
         names = [*self.shares, *(name for hop in self.hops for name in (*hop.shares, *hop.shares_done))]
-        return 300 * len(self.hops) + sum(100 + len(name) for name in names)
+        targets = sum(len(hop.targets) for hop in self.hops)
+        return 300 * len(self.hops) + 8 * targets + sum(100 + len(name) for name in names)
 
 
 NOWHERE: Final = Distribution(())
+HOLD: Final = "$hold"  # no peer: the backlog of what is held back
+HELD: Final = Distribution((Hop(HOLD, OWNER),))
 
 
 @dataclass(slots=True)  # not frozen, which would double its cost: one is made for every message of a link
@@ -44,6 +50,8 @@ class Arrival:
     shares_done: tuple[str, ...] = ()
     check: bool = False
     limit: int = HOP_LIMIT
+    passed: bool = False
+    targets: tuple[str, ...] = ()  # of a relay: the brokers that it is to bring the message to
 
 
 class Distributor(Protocol):
@@ -51,7 +59,7 @@ class Distributor(Protocol):
 
     name: str
     peers: tuple[str, ...]
-    up: set[str]
+    up: Reach
     router: Router
     interest: PeerInterest
     announcer: Announcer
@@ -59,7 +67,11 @@ class Distributor(Protocol):
 
 def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:
     """Where the message goes, and whether it is the same for every message of the topic."""
+    if arrival.targets:
+        return _carry(host, arrival), False
     suggestion = host.router.decide(arrival.topic, arrival.stage, arrival.origin)
+    if arrival.stage == OWNER and suggestion is STAY:
+        suggestion = _anew(host.router, arrival)
     shares = [share for share in shares_for(host, arrival.topic) if share not in arrival.shares_done]
     onward, looped = _allowed(host, arrival, suggestion.onward)
     serves = suggestion.audience is not Audience.NOBODY
@@ -68,11 +80,21 @@ def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]
     else:
         everyone = suggestion.audience is Audience.EVERYONE
         peers = host.peers if everyone else host.interest.peers_for(arrival.topic)
+        if suggestion.through:
+            peers, onward = _through(host, arrival, suggestion.through, peers, onward)
         hops, own = _serve(host, arrival, onward, peers, shares)
     if arrival.limit < 1:
         looped += [hop.peer for hop in hops]
         hops = []
     return Distribution(tuple(hops), own, tuple(looped), serves), not shares
+
+
+def _anew(router: Router, arrival: Arrival) -> Suggestion:
+    """The sender routes differently, because the city's routing changes: the message is distributed from here."""
+    arrival.check = True
+    found = router.decide(arrival.topic, CLIENT, arrival.origin)
+    onward = tuple(Onward(item.peer, max(item.stage, HANDOVER), item.why) for item in found.onward)
+    return Suggestion(found.audience, onward)
 
 
 def _allowed(host: Distributor, arrival: Arrival, onward: tuple[Onward, ...]) -> tuple[list[Onward], list[str]]:
@@ -85,6 +107,22 @@ def _allowed(host: Distributor, arrival: Arrival, onward: tuple[Onward, ...]) ->
     return allowed, [item.peer for item in fresh if not may_follow(arrival.stage, item.stage)]
 
 
+def _through(
+    host: Distributor, arrival: Arrival, middle: str, peers: tuple[str, ...], onward: list[Onward]
+) -> tuple[tuple[str, ...], list[Onward]]:
+    """One copy for the broker in the middle, if somebody wants it, or may: it knows more of brokers that are away."""
+    have = {host.name, arrival.origin, *arrival.served}
+    is_sure = all(peer in host.up for peer in host.peers)
+    if middle in have:  # as it published the message itself, we serve those we know of
+        return peers, onward if is_sure else [
+            *onward,
+            Onward(middle, HANDOVER, "knows what brokers that are away want"),
+        ]
+    if is_sure and all(peer in have for peer in peers):
+        return (), onward
+    return (), [*onward, Onward(middle, RELAY, "serves the brokers that want it")]
+
+
 def _serve(
     host: Distributor, arrival: Arrival, onward: list[Onward], peers: tuple[str, ...], shares: list[str]
 ) -> tuple[list[Hop], tuple[str, ...]]:
@@ -95,17 +133,62 @@ def _serve(
     have = {host.name, origin, *served}
     final = [peer for peer in peers if peer not in have and peer not in further]
     picked = _pick_all(host, shares, origin, arrival.number)
-    hops = [Hop(peer, FINAL, check, (), picked.pop(peer, ()), limit=limit) for peer in final]
+    done = (*arrival.shares_done, *shares)
+    # Whoever may stand in for us one day must know that we have chosen.
+    told = done if done and host.router.key(arrival.topic) is not None else ()
+    hops: list[Hop] = []
+    straight = final
+    if host.router.ways.leads:
+        carried = host.router.ways.carriers(arrival.topic, tuple(final), have)
+        hops, behind = _carried(carried, final, have, limit, picked)
+        straight = [peer for peer in final if peer not in behind]
+    hops += [Hop(peer, FINAL, check, (), picked.pop(peer, ()), told, limit=limit) for peer in straight]
     own_shares = picked.pop(host.name, ())
     if onward:
         names = tuple(dict.fromkeys((host.name, origin, *served, *final)))
-        done = (*arrival.shares_done, *shares)
         for item in onward:
             known = names + _other_relays(onward, item)
             hops.append(Hop(item.peer, item.stage, check, known, picked.pop(item.peer, ()), done, limit=limit))
     # A broker that has the message already, or does not want it otherwise, may still hold the chosen member.
-    hops += [Hop(peer, FINAL, check, (peer,), chosen, limit=limit) for peer, chosen in picked.items()]
+    hops += [Hop(peer, FINAL, check, (peer,), chosen, told, limit=limit) for peer, chosen in picked.items()]
     return hops, own_shares
+
+
+def _carried(
+    carried: tuple[Carry, ...],
+    peers: Collection[str],
+    have: Collection[str],
+    limit: int,
+    picked: dict[str, tuple[str, ...]],
+) -> tuple[list[Hop], set[str]]:
+    """Copies for relays, each with the brokers that it serves, and all that need no copy of their own: a link takes a
+    message once, so whatever a relay is to do with it goes with one copy.
+
+    A copy names everybody else that gets the message in `served`, so that a relay that knows of one more broker can
+    tell that its sender did not. It is marked: when a relay is lost, the same message is sent around it.
+    """
+    hops: list[Hop] = []
+    for item in carried:
+        served = tuple(sorted({*peers, *have} - {*item.targets, item.peer}))
+        chosen = picked.pop(item.peer, ())
+        hops.append(Hop(item.peer, RELAY, True, served, chosen, limit=limit, targets=item.targets))
+    return hops, {name for item in carried for name in (item.peer, *item.targets)}
+
+
+def _carry(host: Distributor, arrival: Arrival) -> Distribution:
+    """This broker is a relay: a copy for each broker that the message names, and, of what can be recognised when it
+    comes twice, for those that want it now and that the sender did not know of: a session may have moved there."""
+    limit = arrival.limit - 1
+    have = {host.name, arrival.origin, *arrival.served}
+    named = [peer for peer in arrival.targets if peer in host.peers]
+    if arrival.limit < 1:
+        return Distribution((), (), tuple(named))
+    fresh = [peer for peer in host.interest.peers_for(arrival.topic) if peer not in have and peer not in named]
+    carried = host.router.ways.carriers(arrival.topic, tuple(named), have)
+    hops, behind = _carried(carried, (*named, *fresh), have, limit, {})
+    hops += [Hop(peer, FINAL, True, limit=limit) for peer in named if peer not in behind]
+    hops += [Hop(peer, FINAL, True, durable_only=True, limit=limit) for peer in fresh if peer not in behind]
+    return Distribution(tuple(hops), serves=True)
 
 
 def _pass_on(
@@ -137,22 +220,46 @@ def pass_shares(host: Distributor, shares: tuple[str, ...], arrival: Arrival, se
     """For shared subscriptions whose members have left since this broker was chosen: another one that has members.
 
     Where this broker knows of none, the sender may: brokers are told of members only if they distribute the topic. It
-    gets the message back, once.
+    gets the message back, once. Who has passed it to us has none.
     """
     chosen: dict[str, tuple[str, ...]] = {}
     returned: tuple[str, ...] = ()
     for share in shares if arrival.limit > 0 else ():
-        members = {peer: count for peer, count in _members(host, share).items() if peer != host.name}
+        members = _members(host, share, {host.name, sender} if arrival.passed else {host.name})
         if members:
             broker = pick(share, members, arrival.origin, arrival.number)
             chosen[broker] = (*chosen.get(broker, ()), share)
-        elif sender in host.router.announce_to(share) and sender not in arrival.served:
+            continue
+        told = host.router.announce_to(share)
+        if sender in told and sender not in arrival.served:
             returned = (*returned, share)
+        elif told and not arrival.passed and sender not in told:  # it was responsible when it chose us; others are now
+            broker = min(told)
+            chosen[broker] = (*chosen.get(broker, ()), share)
     limit = arrival.limit - 1
     hops = [Hop(peer, FINAL, True, (peer,), picked, limit=limit, passed=True) for peer, picked in chosen.items()]
     if returned:
         hops.append(Hop(sender, FINAL, True, (sender, host.name), returned, limit=limit, passed=True))
-    return tuple(hops)
+    return joined(hops)
+
+
+def joined(hops: Iterable[Hop]) -> tuple[Hop, ...]:
+    """One copy for each peer: two of one message have one sequence, and the peer would take the second for a repeat."""
+    by_peer: dict[str, Hop] = {}
+    for hop in hops:
+        known = by_peer.get(hop.peer)
+        by_peer[hop.peer] = hop if known is None else _join(known, hop)
+    return tuple(by_peer.values())
+
+
+def _join(one: Hop, passed: Hop) -> Hop:
+    """The peer has the message already only if both say so."""
+    peer, names = one.peer, dict.fromkeys((*one.served, *passed.served))
+    if peer not in one.served or peer not in passed.served:
+        names.pop(peer, None)
+    shares = tuple(dict.fromkeys((*one.shares, *passed.shares)))
+    limit = min(one.limit, passed.limit)
+    return replace(one, check=True, served=tuple(names), shares=shares, limit=limit, passed=True)
 
 
 def shares_for(host: Distributor, topic: str) -> list[str]:
@@ -168,12 +275,14 @@ def _pick_all(host: Distributor, shares: list[str], origin: str, number: int) ->
     return picked
 
 
-def _members(host: Distributor, share: str) -> dict[str, int]:
+def _members(host: Distributor, share: str, without: Collection[str] = ()) -> dict[str, int]:
     """Brokers within reach that have members, or, when there are none, all that have."""
     members = dict(host.interest.members_of(share))
     own = host.announcer.members(share)
     if own:
         members[host.name] = own
+    for broker in without:
+        members.pop(broker, None)
     reachable = {broker: count for broker, count in members.items() if broker == host.name or broker in host.up}
     return reachable or members
 

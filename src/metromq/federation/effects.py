@@ -1,13 +1,14 @@
 """What a node asks its host to do: frozen data, so that the live broker, the simulator and tests read the same."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from metromq.federation.coordination.facts import Fact
+from metromq.federation.description import Description
 from metromq.federation.links.frames import Frame, WillTold
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Send a control frame over the link to the peer, after everything sent before."""
 
     peer: str
@@ -37,6 +38,18 @@ class FactsLearnt:
 
 
 @dataclass(frozen=True, slots=True)
+class CityFollowed:
+    """This broker works by another description of the city from now on.
+
+    With `overruled` somebody else changed the city at the same time, to what `before` says, and that does not count.
+    """
+
+    before: Description
+    after: Description
+    overruled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NeighboursChanged:
     """Keep links to these peers, and to no others."""
 
@@ -44,12 +57,26 @@ class NeighboursChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopen:
+    """The peer was out of reach and is back: send what waits for it, if anything does."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reroute:
     """What waits for `peer` at stage OWNER and has this key is to be routed again, marked CHECK: `heir` has the key."""
 
-    key: str  # compare with `Node.router.key(topic)`
+    key: str  # ask `Node.is_of`
     peer: str
     heir: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoAround:
+    """A relay is gone: what waits for it, and names the brokers that it is for, goes to them by other ways."""
+
+    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +101,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class SendRetained:
-    """Send the peer every retained message, and every deletion still known, that matches one of the filters."""
+    """Send the peer every retained message, and every deletion still known, that matches one of the filters.
+
+    With `since_us`, only those that are as new as that by the city's hybrid clock.
+    """
 
     peer: str
     filters: tuple[str, ...]
+    since_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +117,19 @@ class RetainedTold:
 
     peer: str
     filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Call `Node.drained` when what was sent to peers until now is acknowledged, by all that can be reached."""
+
+    key: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What clients published while its owner changed, and was held back, goes its way, unless it is held again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +193,17 @@ Effect = (
     | Keep
     | RoutesChanged
     | FactsLearnt
+    | CityFollowed
     | NeighboursChanged
+    | Reopen
     | Reroute
+    | GoAround
     | HandOver
     | Replay
     | SendRetained
     | RetainedTold
+    | Drain
+    | Release
     | SessionFound
     | SessionRefused
     | SessionTaken

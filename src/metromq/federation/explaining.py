@@ -23,6 +23,8 @@ class StepHop:
     served: tuple[str, ...] = ()
     via: str = ""  # the broker that it goes through, because the peer cannot be reached directly
     waits: str = ""  # why it waits for the peer; empty: it does not
+    targets: tuple[str, ...] = ()  # of a relay: the brokers that it brings the message to; none: whoever wants it
+    opens: bool = False  # there is no link to the peer now, and one is opened for it
 
 
 class Ways(Protocol):
@@ -31,6 +33,8 @@ class Ways(Protocol):
     def via(self, peer: str) -> str: ...
 
     def problem(self, peer: str) -> str: ...
+
+    def rests(self, peer: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ def explain_step(
     served: tuple[str, ...] = (),
     subscribers: int = -1,
     limit: int = HOP_LIMIT,
+    targets: tuple[str, ...] = (),
 ) -> TraceStep:
     """Raises ProtocolViolation for what is neither a topic nor a filter."""
     if is_filter(topic):
@@ -68,12 +73,22 @@ def explain_step(
     if stage >= FINAL:
         reasons: tuple[str, ...] = (f"{node.name} serves its own subscribers.",)
         return TraceStep(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
-    arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit)
+    arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit, targets=targets)
     route, _ = distribute(node, arrival)  # not node.route, which counts
     whys = {item.peer: item.why for item in node.router.decide(topic, stage, arrival.origin).onward}
-    usual = "has subscribers" if interested else "gets every message"
+    carried = tuple(name for hop in route.hops for name in (hop.targets or (hop.peer,)))
+    whys |= {
+        item.peer: item.why for item in node.router.ways.carriers(topic, carried, (node.name, arrival.origin, *served))
+    }
+    usual = "has subscribers" if interested or targets else "gets every message"
     hops = tuple(
-        StepHop(hop.peer, NAMES[hop.stage], usual if hop.stage == FINAL else whys.get(hop.peer, ""), hop.served)
+        StepHop(
+            hop.peer,
+            NAMES[hop.stage],
+            usual if hop.stage == FINAL else whys.get(hop.peer, ""),
+            hop.served,
+            targets=hop.targets,
+        )
         for hop in route.hops
     )
     reasons = node.router.explain(topic)
@@ -106,7 +121,9 @@ def with_ways(step: TraceStep, ways: Ways) -> TraceStep:
 
     def on_its_way(hop: StepHop) -> StepHop:
         via = ways.via(hop.peer)
-        return dataclasses.replace(hop, via=via, waits="" if via else ways.problem(hop.peer))
+        return dataclasses.replace(
+            hop, via=via, waits="" if via else ways.problem(hop.peer), opens=ways.rests(hop.peer)
+        )
 
     return dataclasses.replace(step, hops=tuple(on_its_way(hop) for hop in step.hops))
 

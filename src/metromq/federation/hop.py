@@ -18,6 +18,7 @@ class Hop:
     durable_only: bool = False  # not at QoS 0, whose copies carry no number by which a second one is recognised
     limit: int = HOP_LIMIT  # how many more links it may cross from there
     passed: bool = False  # mark it PASSED
+    targets: tuple[str, ...] = ()  # of a relay: the brokers that it brings the message to; none: whoever wants it
 
     @property
     def stage_name(self) -> str:

@@ -102,49 +102,50 @@ def _shape(topic_filter: str) -> tuple[int, tuple[int, ...], bool]:
 class PeerInterest:
     """What every peer has announced to this broker."""
 
-    def __init__(self, peers: tuple[str, ...]) -> None:
-        self._bits = {peer: 1 << number for number, peer in enumerate(peers)}
+    def __init__(self) -> None:
+        self._bits: dict[str, int] = {}  # of peers that ever announced anything
         self._plain = FilterIndex()  # value: the peers that want it, one bit each
         self._shared = FilterIndex()  # plain filters that some shared subscription has; value: how many
         self._groups: dict[str, dict[str, int]] = {}  # shared subscription -> peer -> members
         self._by_filter: dict[str, list[str]] = {}  # plain filter -> its shared subscriptions
-        self._digests = dict.fromkeys(peers, 0)
+        self._digests: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._groups)
 
-    def member_joined(self, peer: str) -> None:
-        if peer in self._bits:
-            return
-        taken = sum(self._bits.values())
-        self._bits[peer] = ~taken & (taken + 1)  # the lowest bit that nobody has
-        self._digests[peer] = 0
+    def _bit(self, peer: str) -> int:
+        bit = self._bits.get(peer)
+        if bit is None:
+            taken = sum(self._bits.values())
+            bit = self._bits[peer] = ~taken & (taken + 1)  # the lowest one that nobody has
+        return bit
 
     def member_left(self, peer: str) -> None:
         if peer not in self._bits:
             return
         for item in self.filters_of(peer):
             self.set(peer, item.topic_filter, 0)
-        del self._bits[peer], self._digests[peer]
+        del self._bits[peer]
+        self._digests.pop(peer, None)
 
     def digest(self, peer: str) -> int:
-        return self._digests[peer]
+        return self._digests.get(peer, 0)
 
     def wants(self, peer: str, topic_filter: str) -> int:
         """Members of the peer for the filter; 0 when it does not want it."""
         if topic_filter.startswith(SHARE_PREFIX):
             return self._groups.get(topic_filter, {}).get(peer, 0)
-        return 1 if self._plain.get(topic_filter) & self._bits[peer] else 0
+        return 1 if self._plain.get(topic_filter) & self._bits.get(peer, 0) else 0
 
     def set(self, peer: str, topic_filter: str, members: int) -> None:
-        before = self.wants(peer, topic_filter)
+        before, bit = self.wants(peer, topic_filter), self._bit(peer)
         if topic_filter.startswith(SHARE_PREFIX):
             self._set_shared(peer, topic_filter, members)
         else:
             members = min(members, 1)
             bits = self._plain.get(topic_filter)
-            self._plain.put(topic_filter, bits | self._bits[peer] if members else bits & ~self._bits[peer])
-        digest = self._digests[peer]
+            self._plain.put(topic_filter, bits | bit if members else bits & ~bit)
+        digest = self._digests.get(peer, 0)
         if before:
             digest -= interest_hash(topic_filter, before)
         if members:
@@ -169,11 +170,18 @@ class PeerInterest:
             del self._by_filter[topic_filter]
         self._shared.put(topic_filter, len(keys))
 
+    def peers(self) -> tuple[str, ...]:
+        """Those that have announced something."""
+        return tuple(peer for peer, digest in self._digests.items() if digest)
+
     def filters_of(self, peer: str) -> list[Announcement]:
-        bit = self._bits[peer]
-        plain = [Announcement(text, 1, 0) for text in self._plain.filters() if self._plain.get(text) & bit]
+        plain = [Announcement(text, 1, 0) for text in self.plain_filters_of(peer)]
         shared = [Announcement(key, group[peer], 0) for key, group in self._groups.items() if peer in group]
         return plain + shared
+
+    def plain_filters_of(self, peer: str) -> list[str]:
+        bit = self._bits.get(peer, 0)
+        return [text for text in self._plain.filters() if self._plain.get(text) & bit]
 
     def peers_for(self, topic: str) -> tuple[str, ...]:
         """The peers with a plain subscription that matches, each once."""

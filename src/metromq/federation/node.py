@@ -7,43 +7,56 @@ and carries out the effects that come back, in their order. `route` answers with
 of every message.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
-from metromq.errors import ProtocolViolation
+from metromq.errors import ProtocolViolation, UsageError
 from metromq.federation.announcer import Announcer
 from metromq.federation.city import City
 from metromq.federation.clock_skew import ClockSkews
 from metromq.federation.coordination import coordinator_for
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
+    CityChanged,
     Event,
     FactsChanged,
     Greet,
     MemberJoined,
     MemberLeft,
+    Returned,
+    Spread,
     Tell,
 )
-from metromq.federation.coordination.succession import TopicTable
+from metromq.federation.coordination.facts import FOLLOWS, Fact
+from metromq.federation.coordination.succession import Succession, TopicTable
+from metromq.federation.description import MOST_KEPT, Description, described, next_description
 from metromq.federation.directory import Directory
 from metromq.federation.distribution import NOWHERE, Arrival, Distribution, distribute
 from metromq.federation.effects import (
+    CityFollowed,
     ClockSkewed,
+    Drain,
     Effect,
     FactsLearnt,
+    GoAround,
     Keep,
     NeighboursChanged,
+    Reopen,
     Replay,
     RetainedTold,
     RoutesChanged,
     Send,
     SendRetained,
 )
+from metromq.federation.handover import Handover
 from metromq.federation.hop import Hop
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
+    OLDEST,
     VERSION,
     ClientAnswer,
     ClientClaim,
@@ -51,26 +64,36 @@ from metromq.federation.links.frames import (
     ClientReleased,
     Facts,
     Frame,
+    Gossip,
     Hello,
     Interest,
     InterestRequest,
+    Rest,
     RetainedNone,
     RetainedRequest,
+    StepDone,
     WillDropped,
     WillsAnew,
     WillsFired,
     WillTold,
     decode_frame,
+    read_offer,
 )
-from metromq.federation.routing import ROUTINGS, Audience, Router
+from metromq.federation.reach import Reach
+from metromq.federation.routing import EVERYTHING, Audience, Router, must_retain, router_for, succession_for
 from metromq.federation.silences import Silences
 from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
 from metromq.federation.takeover import Takeover
 from metromq.federation.wills import Wills
 from metromq.protocol import Remembered
+from metromq.protocol.topics import matches
 
+FOLLOWS_SINCE: Final = 5  # the version of the link from which on brokers follow changes of their city
+RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that rest
+EPOCH_WORD: Final = "epoch="
 ROUTES_BYTES: Final = 8 << 20  # of routes that are remembered by topic,
 ROUTE_BYTES: Final = 300  # each beside its own size
+_Way = tuple[str, int, str, tuple[str, ...], int]  # by which a message came: topic, stage, origin, served, limit
 
 
 @dataclass(slots=True)
@@ -97,25 +120,36 @@ class Node:
         self.city = city
         self.name = name
         self.peers = tuple(other for other in city.names if other != name)
-        routing = ROUTINGS[city.routing]
-        succession = routing.succession(city)
+        succession = succession_for(city)
         self.coordinator = coordinator_for(city, name, incarnation, succession, now_us)
+        self.coordinator.reads_city = self._read_city
+        self.description = Description(0, city)
+        self.newest = VERSION  # of the link's versions that this broker speaks
+        self.speaks: dict[str, int] = {}  # the version that is spoken to each peer; others get the oldest
+        self.history: list[Description] = []  # what the city was before, the oldest first
         self.table = TopicTable(self.coordinator.book, succession)
-        self.router: Router = routing.router(city, name, self.table)
-        self.interest = PeerInterest(self.peers)
-        self.announcer = Announcer(self.peers, self.router)
+        self.router: Router = router_for(city, name, self.table)
+        self.interest = PeerInterest()
+        self.announcer = Announcer(self.router)
+        self.router.ways.wanted_by = self._wanted_by
+        self._wanted_sets: dict[str, tuple[int, AbstractSet[str]]] = {}
         self.clock = HybridClock(wall_us)
-        self._silences = Silences(city.membership.hello_interval_ms * city.membership.far_factor * 2000)
+        self._far_us = city.membership.hello_interval_ms * city.membership.far_factor * 1000
+        self._greeted_us = now_us  # when guests were
+        self._silences = Silences(2 * self._far_us)
         self.skews = ClockSkews()
         self._wall_us = wall_us or (lambda: 0)
         self._apart: set[str] = set()  # peers whose clocks differ too much from ours
-        self.up: set[str] = set()
+        self.up = Reach(lambda peer: self.is_wide and self.coordinator.is_alive(peer, 0))
+        self._parting: set[str] = set()  # members that have just left: the last frames for them say so
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
         self.counters = NodeCounters()
-        self._takeover = Takeover(name, self.table)
+        self._takeover = Takeover(name, city, self.table)
+        self.handover = Handover(name, city.central, self.table, self.announcer.digest)
         self._neighbours = self.neighbours
-        self._routes: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)
+        self._routes: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)  # of what our clients publish
+        self._onward: Remembered[_Way, Distribution] = Remembered(ROUTES_BYTES)  # and of what peers send
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
             Facts: lambda peer, frame, now_us: self._carry_out(
@@ -133,20 +167,39 @@ class Node:
             WillDropped: lambda peer, frame, now_us: self.wills.taken_back(peer, frame),
             WillsAnew: lambda peer, frame, now_us: self.wills.anew(peer),
             WillsFired: lambda peer, frame, now_us: self.wills.fired(peer, frame),
+            StepDone: self._step_done,
+            Gossip: lambda peer, frame, now_us: self._carry_out(
+                self.coordinator.heard_of(peer, frame.rumours, frame.whole, now_us), now_us
+            ),
+            Rest: self._rests,
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
             MemberLeft: self._member_left,
             AliveChanged: self._alive_changed,
             FactsChanged: self._facts_changed,
+            CityChanged: self._city_changed,
             Greet: lambda event, now_us: [Send(event.peer, self._hello_to(event, now_us))],
             Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
+            Spread: self._spread,
+            Returned: self._returned,
         }
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether links to most peers are opened only when there is something to send."""
+        return self.coordinator.companions() is not None
 
     @property
     def neighbours(self) -> tuple[str, ...]:
         """The peers that the host keeps links to."""
-        wanted = self.router.neighbours()
+        companions = self.coordinator.companions()
+        if companions is None:
+            wanted = self.router.neighbours()
+        elif self.router.has_neighbours:
+            wanted = companions | self.router.neighbours()
+        else:
+            wanted = companions
         return tuple(peer for peer in self.peers if peer in wanted)
 
     # What the host tells.
@@ -154,7 +207,21 @@ class Node:
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval."""
         effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
-        return effects + self._counted(self.wills.tick(now_us))
+        effects += self._counted(self._greet_guests(now_us))
+        proposals = self.router.ways.proposals()
+        if proposals:
+            effects += self.coordinated(self.coordinator.propose(proposals, now_us), now_us)
+        effects += self._follow(now_us)
+        return effects + self._counted([*self.wills.tick(now_us), *self._hand_over(now_us)])
+
+    def _greet_guests(self, now_us: int) -> list[Effect]:
+        """Peers that have a link for now: they too compare what was announced, and clocks."""
+        companions = self.coordinator.companions()
+        if companions is None or now_us - self._greeted_us < self._far_us:
+            return []
+        self._greeted_us = now_us
+        guests = sorted(peer for peer in self.up if peer not in companions)
+        return self._carry_out([event for peer in guests for event in self.coordinator.met(peer, now_us)], now_us)
 
     def coordinated(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         """The coordinator has found out something: from its own shim, if it has one, these come at any time."""
@@ -168,12 +235,39 @@ class Node:
         """A member leaves for good; what it was responsible for goes to heirs."""
         return self.coordinated(self.coordinator.leave(name, now_us), now_us)
 
+    def change_city(self, city: City, author: str, time: float, note: str, now_us: int) -> list[Effect]:
+        """Somebody here wants the city to be another one; raises UsageError for what a running city cannot become."""
+        lagging = [peer for peer in self.peers if self.speaks.get(peer, VERSION) < FOLLOWS_SINCE]
+        if lagging:
+            raise UsageError(f"{', '.join(lagging)} cannot follow: upgrade to a release that can, then change the city")
+        wanted = next_description(self.description, city, author, self.name, time, note)
+        return self.coordinated(self.coordinator.propose((wanted.to_fact(),), now_us), now_us)
+
+    def offered(self, peer: str, offer: str) -> None:
+        """The peer has said which versions of the link it reads; raises PeerViolation when we speak none of them."""
+        oldest, newest = read_offer(offer)
+        if oldest > self.newest or newest < OLDEST:
+            raise ProtocolViolation(
+                f"{peer} reads versions {oldest} to {newest} of the link, this broker speaks {OLDEST} to {self.newest}"
+            )
+        self.speaks[peer] = min(newest, self.newest)
+
+    def delegate(self, topic_filter: str, broker: str, now_us: int) -> list[Effect]:
+        """The broker becomes responsible for the filter; raises UsageError if it cannot be. At the central broker."""
+        alive = self.coordinator.alive(now_us)
+        return self._proposed(self.handover.begin(topic_filter, broker, alive, self.clock.stamp_us()), now_us)
+
+    def drained(self, effect: Drain, now_us: int) -> list[Effect]:
+        """A Drain is done."""
+        return self._counted([*self.handover.drained(effect.key, effect.epoch, now_us), *self._hand_over(now_us)])
+
     def peer_up(self, peer: str, now_us: int) -> list[Effect]:
         """Control frames can reach the peer from now on."""
-        if peer not in self.peers:
+        if not self.is_peer(peer):
             return []  # it has left the city, and its link will too
-        self.up.add(peer)
-        self._routes.clear()  # which member of a shared subscription is reachable has changed
+        if not self.up.opened(peer):
+            return []  # the link had only been at rest
+        self._forget_all_routes()  # which member of a shared subscription is reachable has changed
         effects = self._announce(peer, now_us)
         effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
@@ -181,13 +275,24 @@ class Node:
         return self._counted(effects)
 
     def peer_down(self, peer: str, now_us: int) -> list[Effect]:
-        self.up.discard(peer)
-        self._routes.clear()
+        self.up.lost(peer)
+        self._forget_all_routes()
         return []
+
+    def peer_rests(self, peer: str) -> None:
+        """The link to it was closed because there was nothing to send, and opens again when there is."""
+        self.up.rested(peer)
+
+    def may_rest(self, peer: str) -> bool:
+        """Whether the peer would understand that its link rests."""
+        return self._spoken_to(peer) >= RUMOURS_SINCE
+
+    def is_peer(self, name: str) -> bool:
+        return name != self.name and self.coordinator.book.is_member(name)
 
     def frame(self, peer: str, data: bytes, now_us: int) -> list[Effect]:
         """A control frame has come from the peer; raises PeerViolation for one that is not in order."""
-        if peer not in self.peers:
+        if not self.is_peer(peer):
             raise ProtocolViolation(f"{peer} is no member of the city")
         self.counters.frames_in += 1
         self._silences.heard(peer, now_us)
@@ -197,12 +302,20 @@ class Node:
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:
         """The broker's own clients want a filter; for a shared subscription `members` says how many of them."""
         self._forget_routes(topic_filter)
+        self.router.ways.wanted(topic_filter, True)
         self.announcer.want(topic_filter, members, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
+
+    def published(self, topic: str) -> None:
+        """A client of this broker publishes the topic: the router may choose other ways for it."""
+        if self.router.ways.leads and self.router.ways.expects(topic):
+            self.router.ways.published(topic)
+            self._forget_routes(topic)
 
     def unsubscribed(self, topic_filter: str, now_us: int) -> list[Effect]:
         """Nobody here wants the filter any more."""
         self._forget_routes(topic_filter)
+        self.router.ways.wanted(topic_filter, False)
         self.announcer.want(topic_filter, 0, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
 
@@ -210,22 +323,33 @@ class Node:
         """A frame that a Keep put into the journal of an earlier life."""
         if isinstance(frame, Facts):
             for event in self.coordinator.restore(frame.facts, now_us):
-                if isinstance(event, MemberJoined | MemberLeft):
+                if isinstance(event, MemberJoined | MemberLeft | CityChanged):
                     self._events[type(event)](event, now_us)
+                elif isinstance(event, FactsChanged):
+                    self.router.ways.learnt(event.changes)
             self.announcer.facts_changed()
-            self._routes.clear()
-        elif isinstance(frame, Interest) and peer in self.peers:
+            self.handover.restored()
+            self._forget_all_routes()
+        elif isinstance(frame, Interest) and self.is_peer(peer):
             self._apply_interest(peer, frame)
         elif isinstance(frame, WillsFired):
             self.wills.restore(peer, frame)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
-        kept = [Keep("", Facts(self.coordinator.book.facts()))]
-        kept += [Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())) for peer in self.peers]
+        kept = [Keep("", Facts((earlier.to_fact(),))) for earlier in self.history if earlier.epoch]
+        kept.append(Keep("", Facts(self.coordinator.book.facts())))
+        for peer in self.interest.peers():
+            kept.append(Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())))
         return kept + self.wills.snapshot()
 
     # What the host asks.
+
+    @property
+    def following(self) -> dict[str, int]:
+        """The epoch of the description by which each member works, as far as it is known here."""
+        book = self.coordinator.book
+        return {name: max(book.get(FOLLOWS, name).epoch, 0) for name in book.members}
 
     def route(
         self,
@@ -238,32 +362,62 @@ class Node:
         shares_done: tuple[str, ...] = (),
         check: bool = False,
         limit: int = HOP_LIMIT,
+        targets: tuple[str, ...] = (),
     ) -> Distribution:
         """Where a message goes from here. `number` is its offset at its origin, or any counter at QoS 0."""
         if stage >= FINAL:
             return Distribution((), shares) if shares else NOWHERE
-        usual = stage == CLIENT and not check and limit == HOP_LIMIT
-        if usual:
+        usual = not check and not shares and not shares_done and not targets
+        if usual and stage == CLIENT and limit == HOP_LIMIT:
             cached = self._routes.get(topic)
-            if cached is not None:
-                return cached
-        arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit)
+        elif usual:
+            cached = self._onward.get((topic, stage, origin, served, limit))
+        else:
+            cached = None
+        if cached is not None:
+            return cached
+        arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit, targets=targets)
         route, plain = distribute(self, arrival)
         if shares:
             route = Distribution(route.hops, tuple(dict.fromkeys(route.shares + shares)), route.dropped)
         if route.dropped:
             self.counters.copies_dropped += len(route.dropped)
-        elif usual and plain:
-            self._routes.put(topic, route, ROUTE_BYTES + len(topic) + route.size_bytes())
+        if usual and stage == CLIENT and self.handover.is_holding and self.handover.holds(self.router.key(topic)):
+            route = dataclasses.replace(route, held=True)
+        elif usual and plain and not route.dropped:
+            self._remember(arrival, origin, route)
         return route
 
-    def replays(self, topic: str, origin: str, age_us: int, now_us: int) -> bool:
-        """Whether a journalled message is ours to send to a peer whose interest came late (see Replay)."""
+    def _remember(self, arrival: Arrival, origin: str, route: Distribution) -> None:
+        """It is the same for every message that comes this way."""
+        topic, stage, served, limit = arrival.topic, arrival.stage, arrival.served, arrival.limit
+        size = ROUTE_BYTES + len(topic) + route.size_bytes()
+        if stage == CLIENT and limit == HOP_LIMIT:
+            self._routes.put(topic, route, size)
+        else:
+            self._onward.put((topic, stage, origin, served, limit), route, size + 100 * len(served))
+
+    def replays(self, topic: str, origin: str, age_us: int, now_us: int, was_handed: bool = False) -> bool:
+        """Whether a journalled message is ours to send to a peer whose interest came late (see Replay).
+
+        `was_handed`: a peer sent it here to be distributed.
+        """
         key = self.router.key(topic)
         if key is not None:
-            return self._takeover.covers(key, age_us, now_us)
-        # Whoever would distribute a message that others send here has distributed this one too.
-        return origin in ("", self.name) or self.router.decide(topic, OWNER, origin).audience is not Audience.NOBODY
+            return self._takeover.covers(key, age_us, now_us, was_handed)
+        # Whoever would distribute a message that came here so has distributed this one too.
+        stage = CLIENT if origin in ("", self.name) else OWNER
+        return self.router.decide(topic, stage, origin).audience is not Audience.NOBODY
+
+    def senders_of(self, filters: Iterable[str]) -> frozenset[str] | None:
+        """The peers that may send messages of these filters here; None: everybody."""
+        if not self.is_wide or self.router.has_neighbours or self.router.sends_unasked:
+            return None
+        return frozenset(peer for text in filters for peer in self.announcer.told_of(text) if self.is_peer(peer))
+
+    def is_of(self, key: str, topic: str) -> bool:
+        """Whether the topic belongs to a key, or did before the table changed."""
+        return any(matches(text, topic) for text in self.table.succession.filters(key))
 
     def explain(self, topic_or_filter: str) -> tuple[str, ...]:
         lines = list(self.router.explain(topic_or_filter))
@@ -271,7 +425,8 @@ class Node:
             peers = sorted(self.router.announce_to(topic_or_filter))
             lines.append(f"{self.name} announces it to {', '.join(peers) or 'nobody'}.")
         else:
-            hops = [f"{hop.peer} ({hop.stage_name})" for hop in self.route(topic_or_filter).hops]
+            route, _ = distribute(self, Arrival(topic_or_filter, CLIENT, self.name))  # not `route`: nobody publishes
+            hops = [f"{hop.peer} ({hop.stage_name})" for hop in route.hops]
             lines.append(f"From {self.name} it goes to {', '.join(hops) or 'no other broker'}.")
         return tuple(lines)
 
@@ -280,7 +435,22 @@ class Node:
     def _hello_to(self, event: Greet, now_us: int) -> Hello:
         digest, time_us = self.announcer.digest(event.peer), self.clock.stamp_us()
         clocks = self._wall_us(), *self.skews.echo(event.peer, now_us)
-        return Hello(VERSION, digest, event.greeting, time_us, self.city.identity, *clocks)
+        version = self._spoken_to(event.peer)
+        return Hello(version, digest, event.greeting, time_us, self._identity(), *clocks, self.description.epoch)
+
+    def _spoken_to(self, peer: str) -> int:
+        """The version that a peer reads. What large cities need the oldest does not have, and not everybody dials."""
+        return self.speaks.get(peer, self.newest if self.is_wide else OLDEST)
+
+    def _spread(self, event: Spread, now_us: int) -> list[Effect]:
+        if self._spoken_to(event.peer) < RUMOURS_SINCE:
+            return []
+        return [Send(event.peer, Gossip(event.rumours, event.whole))]
+
+    def _identity(self) -> str:
+        """With the epoch, once the city has been changed: until then every release understands it."""
+        epoch = self.description.epoch
+        return f"{self.city.identity} {EPOCH_WORD}{epoch}" if epoch else self.city.identity
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -289,14 +459,44 @@ class Node:
         return effects
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
-        if hello.city != self.city.identity:
+        if hello.version > self.newest:
+            raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {self.newest}")
+        # Who has another epoch is told of the newer one; of one epoch there are no two files.
+        epoch = hello.epoch if hello.version >= FOLLOWS_SINCE else _epoch(hello.city)
+        if epoch == self.description.epoch == 0 and hello.city != self.city.identity:
             raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
         self.clock.heard(hello.time_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
-        if hello.interest_digest != self.interest.digest(peer):
-            effects.append(Send(peer, InterestRequest()))
+        effects += self._compare_interest(peer, hello.interest_digest, now_us)
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
         return effects + self._compare_clocks(peer)
+
+    def _compare_interest(self, peer: str, digest: int, now_us: int) -> list[Effect]:
+        if digest != self.interest.digest(peer):
+            return [Send(peer, InterestRequest())]
+        self._takeover.in_step(peer, now_us)
+        return []
+
+    def _step_done(self, peer: str, frame: StepDone, now_us: int) -> list[Effect]:
+        """A peer whose interest is not known to us has not done its part."""
+        unknown = self._compare_interest(peer, frame.interest_digest, now_us)
+        if unknown:
+            return unknown
+        self.handover.told(peer, frame.key, frame.epoch)
+        return self._hand_over(now_us)
+
+    def _hand_over(self, now_us: int) -> list[Effect]:
+        """What filters that change hands need now, here and, at the central broker, next."""
+        if not self.handover.is_used:
+            return []
+        effects = self.handover.refresh(self.coordinator.alive(now_us), self.clock.stamp_us(), now_us)
+        if self.handover.take_changed():
+            self._forget_all_routes()
+        facts = self.handover.next_facts(self.coordinator.alive(now_us), now_us)
+        return effects + self._proposed(facts, now_us)
+
+    def _proposed(self, facts: tuple[Fact, ...], now_us: int) -> list[Effect]:
+        return self._carry_out(self.coordinator.propose(facts, now_us), now_us) if facts else []
 
     def _compare_clocks(self, peer: str) -> list[Effect]:
         """Says once that a peer's clock is wrong, and once that it is right again."""
@@ -310,47 +510,112 @@ class Node:
         return [ClockSkewed(peer, skew.ahead_us, is_apart)]
 
     def _alive_changed(self, event: AliveChanged, now_us: int) -> list[Effect]:
-        effects = self.directory.living(event.alive)
-        return effects + self.wills.living(event.alive, now_us)
+        effects = self._led_otherwise(event.alive) if self.router.ways.leads else []
+        effects += self.directory.living(event.alive)
+        effects += self.wills.living(event.alive, now_us)
+        if self.is_wide:
+            self._forget_all_routes()  # who is there can be reached
+            effects += self._neighbours_changed()
+        return effects
+
+    def _returned(self, event: Returned, now_us: int) -> list[Effect]:
+        """Only who must be told something gets a link for it."""
+        self.up.returned(event.name)
+        self.wills.reborn(event.name, now_us)
+        return [*self._announce(event.name, now_us), *self.directory.reconnected(event.name), Reopen(event.name)]
+
+    def _rests(self, peer: str, frame: Rest, now_us: int) -> list[Effect]:
+        self._silences.rests(peer)
+        return []
+
+    def _led_otherwise(self, alive: tuple[str, ...]) -> list[Effect]:
+        """Relays have come or gone, so that messages go other ways."""
+        self._forget_all_routes()
+        gone = [GoAround(peer) for peer in self.router.ways.living(alive) if peer in self.peers]
+        return [*gone, RoutesChanged(EVERYTHING)]
 
     def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
         if event.name == self.name or event.name in self.peers:
             return []
         self.peers = (*self.peers, event.name)
-        self.interest.member_joined(event.name)
-        self.announcer.member_joined(event.name)
         return self._neighbours_changed()
 
     def _member_left(self, event: MemberLeft, now_us: int) -> list[Effect]:
         if event.name not in self.peers:
             return []
         self.peers = tuple(peer for peer in self.peers if peer != event.name)
-        self.up.discard(event.name)
+        if self.up.is_linked(event.name):
+            self._parting.add(event.name)
+        self.up.forget(event.name)
         self.skews.forget(event.name)
+        self.speaks.pop(event.name, None)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
         self.directory.member_left(event.name)
         self.wills.member_left(event.name)
-        self._routes.clear()
+        self._forget_all_routes()
         return [RoutesChanged(("#",)), *self._neighbours_changed()]
+
+    def _read_city(self, fact: Fact) -> tuple[City, Succession]:
+        city = described(fact, self.city).city
+        return city, succession_for(city)
+
+    def _city_changed(self, event: CityChanged, now_us: int) -> list[Effect]:
+        """Everything that depends on the city is asked anew from here on; FactsChanged follows and announces anew."""
+        before, self.description = self.description, described(event.after, self.city)
+        overruled = before.epoch == self.description.epoch
+        if not overruled:
+            self.history = [*self.history, before][-MOST_KEPT:]
+        city = self.city = self.description.city
+        self.table.succession_changed(event.succession)
+        self.router = router_for(city, self.name, self.table)
+        self._lead(now_us)
+        is_routed_anew = before.city.routings != city.routings
+        self.announcer.router_changed(self.router, now_us if is_routed_anew else None)
+        self._takeover.city_changed(city, now_us)
+        self.handover.city_changed(city.central)
+        self._routes.clear()
+        effects: list[Effect] = [CityFollowed(before, self.description, overruled)]
+        retains = must_retain(self.router, self.table) if is_routed_anew else ()
+        if retains:
+            effects += [Send(peer, RetainedRequest(retains)) for peer in sorted(self.up)]
+        return effects
+
+    def _lead(self, now_us: int) -> None:
+        """A new router's ways hear what the old one's knew."""
+        ways = self.router.ways
+        ways.wanted_by = self._wanted_by
+        for topic_filter in self.announcer.filters():
+            ways.wanted(topic_filter, True)
+        ways.living(self.coordinator.alive(now_us))
+
+    def _follow(self, now_us: int) -> list[Effect]:
+        """Says by which description this broker works, once there is another than the city's file."""
+        epoch, book = self.description.epoch, self.coordinator.book
+        if not epoch or book.get(FOLLOWS, self.name).epoch == epoch or self.name not in book.members:
+            return []
+        return self.coordinated(self.coordinator.propose((Fact(FOLLOWS, self.name, self.name, epoch),), now_us), now_us)
 
     def _neighbours_changed(self) -> list[Effect]:
         before, self._neighbours = self._neighbours, self.neighbours
         return [NeighboursChanged(self._neighbours)] if self._neighbours != before else []
 
     def _facts_changed(self, event: FactsChanged, now_us: int) -> list[Effect]:
-        self._routes.clear()
+        concerned = self.router.ways.learnt(event.changes)
+        for topic_filter in concerned:
+            self._forget_routes(topic_filter)
         facts = tuple(change.after for change in event.changes)
         frame = Facts(facts)
-        effects: list[Effect] = [Keep("", frame), FactsLearnt(facts), RoutesChanged(("#",))]
+        effects: list[Effect] = [Keep("", frame), FactsLearnt(facts), RoutesChanged(concerned)]
         effects += [Send(peer, frame) for peer in event.tell if peer in self.up]
-        effects += self._neighbours_changed()
-        self.announcer.facts_changed()
-        for peer in sorted(self.up):
-            effects += self._announce(peer, now_us)
+        if concerned == EVERYTHING:  # otherwise it is only about ways, not about who must know what
+            effects += self._neighbours_changed()
+            self.announcer.facts_changed()
+            for peer in sorted(self.up.among(self.announcer.concerned())):
+                effects += self._announce(peer, now_us)
         for change in event.changes:
             effects += self._takeover.owner_changed(change, self.up, now_us)
-        return effects
+        return effects + self._hand_over(now_us)
 
     def _interest_frame(self, peer: str, frame: Interest, now_us: int) -> list[Effect]:
         self.counters.interest_in += len(frame.wanted)
@@ -375,7 +640,21 @@ class Node:
         )
         if late:
             effects.append(Replay(peer, late))
+        if self.is_wide:
+            effects += self._takeover.asks(peer, tuple(item.topic_filter for item in plain), now_us)
         return effects
+
+    def _wanted_by(self, broker: str) -> AbstractSet[str]:
+        """What a broker's clients want; counted again only when it has changed."""
+        is_own = broker == self.name
+        if not is_own and broker not in self.peers:
+            return frozenset()
+        version = self.announcer.version if is_own else self.interest.digest(broker)
+        known = self._wanted_sets.get(broker)
+        if known is None or known[0] != version:
+            filters = self.announcer.filters() if is_own else self.interest.plain_filters_of(broker)
+            known = self._wanted_sets[broker] = version, frozenset(filters)
+        return known[1]
 
     def peer_connected(self, peer: str, now_us: int) -> None:
         """The peer has opened the connection over which it speaks to us."""
@@ -384,6 +663,7 @@ class Node:
     def restarted(self, away_us: int, now_us: int) -> None:
         """This broker has a journal whose last message is so old."""
         self._silences.restarted(self.peers, away_us, now_us)
+        self._takeover.restarted(away_us, now_us)
 
     def unheard_us(self, peer: str, now_us: int) -> int:
         """How long the peer could not be heard until lately; 0: it could."""
@@ -423,22 +703,35 @@ class Node:
     def _forget_routes(self, topic_filter: str) -> None:
         topic_filter = plain_filter(topic_filter)
         if "+" in topic_filter or "#" in topic_filter:
-            self._routes.clear()
+            self._forget_all_routes()
         else:
             self._routes.pop(topic_filter)
+            self._onward.clear()
+
+    def _forget_all_routes(self) -> None:
+        self._routes.clear()
+        self._onward.clear()
 
     def _counted(self, effects: list[Effect]) -> list[Effect]:
         """Frames to peers that cannot be reached are left out: digests mend what they would have said."""
         sent: list[Effect] = []
         for effect in effects:
             if isinstance(effect, Send):
-                if effect.peer not in self.up:
+                if effect.peer not in self.up and effect.peer not in self._parting:
                     continue
                 self.counters.frames_out += 1
                 if isinstance(effect.frame, Interest):
                     self.counters.interest_out += len(effect.frame.wanted)
             sent.append(effect)
+        self._parting.clear()
         return sent
+
+
+def _epoch(identity: str) -> int:
+    """Of the description that a hello names."""
+    word = identity.rpartition(" ")[2]
+    digits = word.removeprefix(EPOCH_WORD)
+    return int(digits) if word != digits and digits.isdecimal() and len(digits) < 19 else 0
 
 
 def _difference(peer: str, theirs: str, ours: str) -> str:

@@ -12,6 +12,7 @@ class Silences:
     def __init__(self, least_us: int) -> None:
         """Shorter silences than `least_us` are usual."""
         self._least_us = least_us
+        self._resting: set[str] = set()
         self._heard_us: dict[str, int] = {}  # when the last frame of each peer came
         self._connected_us: dict[str, int] = {}  # and when it opened the connection that it speaks over
         self._ended: dict[str, tuple[int, int]] = {}  # the last unusual silence: how long, and when it ended
@@ -22,12 +23,20 @@ class Silences:
         self._heard_us = dict.fromkeys(peers, now_us - away_us - UNNOTICED_US)
         self._connected_us = dict.fromkeys(peers, now_us)
 
+    def rests(self, peer: str) -> None:
+        """It has nothing to say and closes its connection: until the next one its silence is usual."""
+        self._resting.add(peer)
+
     def connected(self, peer: str, now_us: int) -> None:
         """What comes over a new connection was said after it was opened."""
+        if peer in self._resting:
+            self._resting.discard(peer)
+            self._heard_us[peer] = now_us
         self._connected_us[peer] = now_us
         self._stalled.pop(peer, None)
 
     def heard(self, peer: str, now_us: int) -> None:
+        self._resting.discard(peer)
         last_us = self._heard_us.get(peer, now_us)
         self._heard_us[peer] = now_us
         if now_us - last_us >= self._least_us:

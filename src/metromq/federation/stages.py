@@ -2,7 +2,8 @@
 
 CLIENT    a client of this broker published it
 OWNER     sent to the broker that is responsible for its topic, which distributes it
-RELAY     sent to a broker that passes it on, to further relays or to whoever wants it
+RELAY     sent to a broker that passes it on: to the brokers that the copy names, or, where it names none, to further
+          relays or to whoever wants it
 HANDOVER  sent by a stand-in to the broker that is at home there, which serves whoever was not served yet
 FINAL     for the subscribers of the receiving broker; never sent on
 

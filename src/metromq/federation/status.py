@@ -9,6 +9,7 @@ from metromq.reading import read_data
 
 UP: Final = "up"
 DOWN: Final = "down"  # no process, or nobody hears it
+RESTING: Final = "resting"  # of a link: closed because there was nothing to send, and opened when there is
 UNREACHABLE: Final = "unreachable"  # its process lives, or peers hear it, but it does not answer us
 
 
@@ -43,6 +44,15 @@ class AreaStatus:
     area: str
     epoch: int
     home: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster of publishers that the broker leads (routing = "overlay"); it is named after its founder."""
+
+    topic: str
+    founder: str
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,7 @@ class BrokerStatus:
     queued_messages: int = 0  # that wait for clients
     traffic: Traffic = dataclasses.field(default_factory=Traffic)
     areas: tuple[AreaStatus, ...] = ()
+    clusters: tuple[ClusterStatus, ...] = ()  # that it leads
     alive: tuple[str, ...] = ()  # the brokers that this one believes to be there
     table: str = ""  # equal in brokers whose topic tables are equal
     links: tuple[LinkStatus, ...] = ()

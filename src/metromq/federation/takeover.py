@@ -1,22 +1,53 @@
 """What follows for messages when another broker becomes responsible: send again, hand over, fetch what is retained."""
 
 from collections.abc import Collection
-from typing import final
+from typing import Final, final
 
+from metromq.federation.city import City
 from metromq.federation.coordination.facts import Change
 from metromq.federation.coordination.succession import TopicTable
-from metromq.federation.effects import Effect, HandOver, Reroute, Send
+from metromq.federation.effects import Effect, HandOver, Reroute, Send, SendRetained
 from metromq.federation.links.frames import RetainedRequest
+from metromq.federation.silences import UNNOTICED_US
+
+LATELY_US: Final = 60_000_000
 
 
 @final
 class Takeover:
-    """Remembers since when this broker has been responsible for keys that it took over."""
+    """Remembers since when this broker has been responsible for keys that it took over, or is at home there.
 
-    def __init__(self, name: str, table: TopicTable) -> None:
+    And when it last knew all that a peer wants: an owner that is not at home has told others of what came since then to
+    nobody but those it knew of.
+    """
+
+    def __init__(self, name: str, city: City, table: TopicTable) -> None:
         self._name = name
+        self._city = city
         self._table = table
         self._claimed_us: dict[str, int] = {}
+        self._in_step_us: dict[str, int] = {}
+        self._start_us = 0
+        self._settled_us: dict[str, int] = {}  # keys that this broker became at home in while it ran
+        self._left_us: dict[str, int] = {}  # and those that it was at home in
+
+    def city_changed(self, city: City, now_us: int) -> None:
+        homes, self._city = self._city.homes, city
+        for key, home in city.homes.items():
+            before = homes.get(key)
+            if home == self._name != before:
+                self._settled_us[key] = now_us
+                self._left_us.pop(key, None)
+            if before == self._name != home:
+                self._left_us[key] = now_us
+                self._settled_us.pop(key, None)
+
+    def restarted(self, away_us: int, now_us: int) -> None:
+        self._start_us = now_us - away_us - UNNOTICED_US
+
+    def in_step(self, peer: str, now_us: int) -> None:
+        """Just now we knew all that the peer wants."""
+        self._in_step_us[peer] = now_us
 
     def owner_changed(self, change: Change, up: Collection[str], now_us: int) -> list[Effect]:
         if change.after.kind != self._table.kind:
@@ -29,17 +60,44 @@ class Takeover:
             effects.append(Reroute(key, before, after))
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
-            request = RetainedRequest(self._table.succession.filters(key))
-            effects += [Send(peer, request) for peer in sorted(up)]
+            if not change.before.value:  # otherwise it was handed over in good order
+                request = RetainedRequest(self._table.succession.filters(key))
+                effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
-            claimed_us = self._claimed_us.pop(key, now_us)
-            if not at_home:
-                effects.append(HandOver(key, after, now_us - claimed_us))
+            effects += self._lost(change, at_home, now_us)
         return effects
 
-    def covers(self, key: str, age_us: int, now_us: int) -> bool:
+    def asks(self, peer: str, filters: tuple[str, ...], now_us: int) -> list[Effect]:
+        """Who announces filters may know retained values of a key that this broker has just taken over."""
+        lately = any(now_us - claimed_us < LATELY_US for claimed_us in self._claimed_us.values())
+        return [Send(peer, RetainedRequest(filters))] if lately and filters else []
+
+    def _lost(self, change: Change, at_home: bool, now_us: int) -> list[Effect]:
+        key, anchor = change.after.key, self._table.anchor(change.after.key)
+        claimed_us = self._claimed_us.pop(key, self._start_us if anchor else now_us)
+        if anchor == self._name or (at_home and not anchor):
+            return []
+        if not anchor:
+            return [HandOver(key, change.after.owner, now_us - claimed_us)]
+        effects: list[Effect] = [HandOver(key, anchor, now_us - max(claimed_us, self._sure_us()))]
+        if not change.before.value:
+            effects.append(SendRetained(anchor, self._table.succession.filters(key)))
+        return effects
+
+    def _sure_us(self) -> int:
+        """What came before then was told to everybody who wanted it."""
+        others = [peer for peer in self._table.book.members if peer != self._name]
+        return min((self._in_step_us.get(peer, self._start_us) for peer in others), default=self._start_us)
+
+    def covers(self, key: str, age_us: int, now_us: int, was_handed: bool = False) -> bool:
         """Whether this broker was the one to distribute what came for the key so long ago."""
+        came_us = now_us - age_us
         if self._table.home(key) == self._name:
+            # Whoever knew of the new home earlier than it did itself has handed messages to it before.
+            return was_handed or came_us >= self._settled_us.get(key, came_us)
+        if self._name in self._city.former_homes.get(key, ()) and came_us <= self._left_us.get(key, came_us):
+            return True
+        if self._table.anchor(key) == self._name:
             return True
         claimed_us = self._claimed_us.get(key)
-        return claimed_us is not None and now_us - age_us >= claimed_us
+        return claimed_us is not None and came_us >= claimed_us

@@ -7,7 +7,7 @@ client and the time of the CONNECT), so if two brokers fire it nevertheless, sub
 """
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from metromq.federation.directory import Directory
@@ -15,6 +15,7 @@ from metromq.federation.effects import Effect, FireWill, Keep, Send, WillFired
 from metromq.federation.links.frames import ClientClaim, WillDropped, WillsAnew, WillsFired, WillTold
 
 GRACE_US: Final = 5_000_000  # so long clients of a lost broker have to come back elsewhere
+TOLD_AGAIN_US: Final = 10_000_000  # so soon a broker that has started anew has told the wills of its clients
 MOST_BYTES: Final = 64 << 20  # of wills that are kept for one peer; those beyond are fired when it is back
 MOST_FIRED: Final = 100_000  # that are noted for one peer
 WILL_BYTES: Final = 200  # what a will counts for beside its text
@@ -38,6 +39,7 @@ class Wills:
         self._bytes: dict[str, int] = {}
         self._fired: dict[str, dict[str, int]] = {}  # for peers that do not know yet
         self._gone: dict[str, int] = {}  # peers that are lost, since when
+        self._reborn: dict[str, int] = {}  # peers that are back, since when
         self._living = living  # and those that were
         self.refused = 0  # wills for which there was no room
         directory.on_claim = self.claimed
@@ -62,8 +64,9 @@ class Wills:
     # Peers come and go.
 
     def living(self, alive: tuple[str, ...], now_us: int) -> list[Effect]:
-        self._gone = {peer: self._gone.get(peer, now_us) for peer in self._living if peer not in alive} | {
-            peer: since_us for peer, since_us in self._gone.items() if peer not in alive
+        there = frozenset(alive)
+        self._gone = {peer: self._gone.get(peer, now_us) for peer in self._living if peer not in there} | {
+            peer: since_us for peer, since_us in self._gone.items() if peer not in there
         }
         self._living = tuple(dict.fromkeys((*self._living, *alive)))
         effects: list[Effect] = []
@@ -93,6 +96,18 @@ class Wills:
         if fired:
             effects.append(Send(peer, WillsFired(tuple(fired.items()))))
         return effects
+
+    def reborn(self, peer: str, now_us: int) -> None:
+        """It may have started anew: what it does not tell again in time was of its earlier life."""
+        if self._kept.get(peer):
+            self._reborn[peer] = now_us
+
+    def _forget_earlier_lives(self, now_us: int) -> None:
+        for peer, since_us in list(self._reborn.items()):
+            if now_us - since_us >= TOLD_AGAIN_US:
+                del self._reborn[peer]
+                for client in [one for one, kept in self._kept.get(peer, {}).items() if kept.since_us < since_us]:
+                    self._forget(peer, client)
 
     def member_left(self, peer: str) -> None:
         for kept in (self._kept, self._bytes, self._fired, self._gone):
@@ -146,6 +161,9 @@ class Wills:
 
     def tick(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
+        self._forget_earlier_lives(now_us)
+        if not self._gone:
+            return effects
         for broker, since_us in self._gone.items():
             for client, kept in list(self._kept.get(broker, {}).items()):
                 if now_us >= _due_us(kept, since_us):
@@ -185,8 +203,7 @@ def _aged(will: WillTold, passed_us: int) -> WillTold:
     """The will with the time that has passed since it was told."""
     if will.since_s < 0 or passed_us < 1_000_000:
         return will
-    fields = {name: getattr(will, name) for name in WillTold.__slots__}
-    return WillTold(**{**fields, "since_s": will.since_s + passed_us // 1_000_000})
+    return replace(will, since_s=will.since_s + passed_us // 1_000_000)
 
 
 def _due_us(kept: _Kept, gone_us: int) -> int:

@@ -1,5 +1,6 @@
 """Reads a journal that another process writes: never locks, never changes a file, never returns half a record."""
 
+import struct
 from pathlib import Path
 from typing import Final, final
 
@@ -44,6 +45,22 @@ class JournalReader:
             self._reset()  # the writer may have repaired and replaced the file since it was opened
             self._refresh()
             return self._read(start, limit, max_bytes)
+
+    def read_block(self, start: int, limit: int, max_bytes: int) -> tuple[bytes, bytes, int]:
+        """The same messages as `read`, or fewer of them: lengths (32 bits each), bodies in a row, and how many.
+
+        No object is made per message: this is for readers of millions.
+        """
+        first, end = self.bounds()
+        if first <= start < end and limit > 0:
+            try:
+                found = self._shelf.gather(start, limit, max_bytes)
+            except (FileNotFoundError, JournalDamaged):
+                found = b"", b"", 0
+            if found[2]:
+                return found
+        bodies = [body for _, body in self.read(start, limit, max_bytes)]
+        return struct.pack(f"<{len(bodies)}I", *map(len, bodies)), b"".join(bodies), len(bodies)
 
     def close(self) -> None:
         self._reset()

@@ -12,6 +12,7 @@ from metromq.journal.codec import (
     MESSAGE,
     SKIP,
     decode_gap,
+    gather_messages,
     peek_record,
     record_body,
 )
@@ -103,6 +104,21 @@ class Shelf:
         """(kind, offset or -1, body) of the message `offset` and all records after it; gaps are stepped over."""
         segment, position, current = self._place(offset)
         return self._records(segment, position, current, offset)
+
+    def gather(self, offset: int, most: int, room: int) -> tuple[bytes, bytes, int]:
+        """Lengths (32 bits each) and bodies of the message `offset` and those after it, in a row, and how many.
+
+        Never beyond the end of a segment; none where anything stands in the way, which `scan` tells.
+        """
+        segment, position, current = self._place(offset)
+        self._touch(segment)
+        asked = min(room + (room >> 2) + READ_BLOCK_BYTES, segment.size - position)
+        data = segment.pread(asked, position) if asked > 0 else b""
+        lengths, bodies, stop = gather_messages(data, segment.salt, offset - current, most, room)
+        count = len(bodies)
+        if count:
+            self._hint(segment, offset + count, position + stop)
+        return b"".join(lengths), b"".join(bodies), count
 
     def records(self, number: int, position: int, next_offset: int) -> Iterator[tuple[int, int, bytes]]:
         """The same from a byte in segment `number`, where the next message has the offset `next_offset`."""

@@ -9,6 +9,12 @@ bob publishes 1/2/0/0/test m1..m20 qos 2 retained
 bob disconnects               (vanishes: without DISCONNECT)
 kill b12                      (start, pause, resume)
 split b10 b11                 these from all others; `cut b10 b12` only two; `heal` mends everything
+move 1/2 to b13 at b00        told to b00: from now on b13 is at home in the area
+join b40 at b00 with 1/2      b40 becomes a broker of the city, at home in 1/2; `with nothing`: nowhere
+b12 leaves                    for good, with all it has; the story goes on when it is gone
+drain b12                     its clients go elsewhere; the story goes on when none of their sessions is there
+route flood-subscriptions at b00    the city's routing changes, step by step; `central` is around b00
+undo at b00                   the city is again as it was before the last change
 wait 3 s
 settle                        until tables agree and nothing waits between brokers within reach
 expect alice gets m1..m20     these, in order, once each, and nothing else since the last expectation
@@ -48,6 +54,12 @@ _STATEMENTS: tuple[tuple[str, str], ...] = (
     ("split", r"split (?P<brokers>b\d+( b\d+)*)"),
     ("cut", r"cut (?P<one>b\d+) (?P<other>b\d+)"),
     ("heal", r"heal"),
+    ("move", rf"move (?P<area>[0-3/]+) to (?P<home>b\d+) at {_BROKER}"),
+    ("join", rf"join (?P<newcomer>b\d+) at {_BROKER} with (?P<areas>nothing|[0-3/]+( [0-3/]+)*)"),
+    ("leaves", rf"{_BROKER} leaves"),
+    ("drain", rf"drain {_BROKER}"),
+    ("route", rf"route (?P<routing>[a-z-]+) at {_BROKER}"),
+    ("undo", rf"undo at {_BROKER}"),
     ("wait", r"wait (?P<seconds>\d+(\.\d+)?) s"),
     ("settle", r"settle"),
     ("expect_nothing", rf"expect {_CLIENT} gets nothing"),
@@ -117,6 +129,11 @@ def payloads(text: str) -> list[str]:
         else:
             found.append(part)
     return found
+
+
+def areas_of(words: Mapping[str, str]) -> str:
+    """What a newcomer is at home in, as a city's file says it."""
+    return words["areas"].removeprefix("nothing")
 
 
 def judge_delivery(got: list[str], words: Mapping[str, str]) -> None:

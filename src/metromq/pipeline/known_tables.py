@@ -4,18 +4,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from metromq.pipeline.lake import Lake
-from metromq.pipeline.schemas import BUILT_IN, TableSpec, declare
+from metromq.pipeline.schemas import BUILT_IN, TableSpec
 
 
 def declare_own(lake: Lake) -> list[str]:
-    """Makes known the tables that are not built in."""
+    """Makes the tables of the lake known to it that are not built in."""
     names = lake.store.folders()
     own = [name for name in sorted(names) if name not in BUILT_IN and name != "landing" and name[:1].isalpha()]
     found = [name for name in own if lake.exists(name)]
     options = lake.store.delta_options
     for name in found:
         table = DeltaTable(lake.path(name), storage_options=options)
-        declare(own_spec(name, pa.schema(table.schema().to_arrow())))
+        lake.declare(own_spec(name, pa.schema(table.schema().to_arrow())))
     return found
 
 

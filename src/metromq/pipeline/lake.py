@@ -62,9 +62,15 @@ class Lake:
     def __init__(self, root: str | Path) -> None:
         self.store = store_at(root)
         self.root = self.store.root
+        self.specs = dict(TABLES)  # of all tables that are known here, the user's own too
         self._tables: dict[str, DeltaTable] = {}
         self._windows: dict[str, float] = {}  # longest windows of files whose statistics do not tell
         self._offsets: dict[str, dict[str, Ranges]] = {}  # of files whose statistics do not tell
+
+    def declare(self, spec: TableSpec) -> None:
+        """A table of the user's own, beside the built-in ones."""
+        assert spec.name not in TABLES
+        self.specs[spec.name] = spec
 
     def path(self, name: str) -> str:
         """The address of a table."""
@@ -83,7 +89,7 @@ class Lake:
         if table is not None:
             table.update_incremental()
             return table
-        spec = TABLES[name]
+        spec = self.specs[name]
         try:
             table = DeltaTable(self.path(name), storage_options=self.store.delta_options)
         except TableNotFoundError:
@@ -101,7 +107,7 @@ class Lake:
 
     def files(self, name: str, version: int | None = None) -> list[TableFile]:
         """Every live file of a table, with what its statistics say; `version` looks back."""
-        spec = TABLES[name]
+        spec = self.specs[name]
         table = self.open(name) if version is None else self._at_version(name, version)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return [
@@ -121,7 +127,7 @@ class Lake:
 
     def added(self, name: str, since: int) -> list[TableFile]:
         """Files with new rows of all versions after `since`, live or merged; all live ones if the log forgot."""
-        spec = TABLES[name]
+        spec = self.specs[name]
         found: list[TableFile] = []
         for version in range(since + 1, int(self.open(name).version()) + 1):
             try:
@@ -150,7 +156,7 @@ class Lake:
         `after`: what `done` of applications must still be; if another process moved it on, nothing is committed.
         """
         remove = list(remove)
-        spec = TABLES[name]
+        spec = self.specs[name]
         live = {file.path for file in self.files(name)} if remove else set()
         if not all(file.path in live for file in remove):
             raise LakeConflict(f"{self.path(name)} was changed by someone else in the meantime; try again")
@@ -241,7 +247,7 @@ class Lake:
 
         Read file by file: `DeltaTable.to_pyarrow_table` ends short processes with an abort, half of the times.
         """
-        spec = TABLES[name]
+        spec = self.specs[name]
         schema = pa.schema([spec.schema.field(column) for column in columns or spec.schema.names])
         tables = [schema.empty_table()]
         for file in self.files(name) if files is None else files:
@@ -253,11 +259,11 @@ class Lake:
         """A table, or some of its files, as a DataFrame: a snapshot, whatever is committed meanwhile."""
         chosen = self.files(name) if files is None else files
         parts = [Part(file.path, file.rows, file.partition) for file in chosen]
-        return read_files(spark, self.store.inside(name), parts, TABLES[name].schema)
+        return read_files(spark, self.store.inside(name), parts, self.specs[name].schema)
 
     def write_files(self, frame: "DataFrame", name: str) -> list[AddAction]:
         """Workers write the rows as Parquet beside the table's files; nobody sees them before `commit`."""
-        return self._adopt(name, write_files(frame, self.store, TABLES[name]))
+        return self._adopt(name, write_files(frame, self.store, self.specs[name]))
 
     def _adopt(self, name: str, written: Sequence[Written]) -> list[AddAction]:
         """The files as a commit names them, if all are there: a worker that does not see a directory of this machine

@@ -143,9 +143,10 @@ def _explain(first: int, last: int, reasons: dict[str, Ranges]) -> list[Gap]:
 
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES, keep_hours: int = KEEP_HOURS) -> list[Compacted]:
-    """Merge small files of every table; safe beside a running ingest."""
+    """Merge small files of every table, the user's own too; safe beside a running ingest."""
+    declare_own(lake)
     done: list[Compacted] = []
-    for name in TABLES:
+    for name in list(lake.specs):
         if not lake.exists(name):
             continue
         before = len(lake.files(name))
@@ -160,7 +161,7 @@ def expire(
 ) -> list[Expired]:
     """Let whole days go. Which offsets went is written down first, so that `check` and late copies know."""
     oldest = (now.astimezone(UTC) - older_than).date()
-    names = [name for name, spec in TABLES.items() if spec.partition_by[:1] == ("day",) and lake.exists(name)]
+    names = [name for name, spec in lake.specs.items() if spec.partition_by[:1] == ("day",) and lake.exists(name)]
     done: list[Expired] = []
     for name in names:
         if name not in _RAW and not statistics:
@@ -201,13 +202,14 @@ def _clean(lake: Lake, name: str, keep_hours: int) -> None:
     remove_orphans(lake, [name])
 
 
-def remove_orphans(lake: Lake, names: Iterable[str] = TABLES) -> list[str]:
-    """What killed jobs left and no version of a table names: half-written files, and whole ones never committed.
+def remove_orphans(lake: Lake, names: Iterable[str] = ()) -> list[str]:
+    """What killed jobs left and no version of a table (all, unless some are named) names: half-written files, and
+    whole ones never committed.
 
     Nobody knows whether another process is still at work on them, so they must be old first.
     """
     gone: list[str] = []
-    for name in (name for name in names if lake.exists(name)):
+    for name in (name for name in names or lake.specs if lake.exists(name)):
         hours = max(int(STAGING_SECONDS // 3600), 0)
         table = lake.open(name)
         old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
@@ -226,7 +228,7 @@ def views(spark: "SparkSession", lake: Lake) -> list[str]:
     """Every table as a temporary view of its name; `messages` gets its JSON as a VARIANT in the column `json`."""
     from pyspark.sql import functions as F
 
-    names = [name for name in TABLES if lake.exists(name)]
+    names = [name for name in lake.specs if lake.exists(name)]
     for name in names:
         frame = lake.read(spark, name)
         if name == "messages":
@@ -278,7 +280,7 @@ class TableInfo:
 def tables(lake: Lake) -> list[TableInfo]:
     """Every table that is there, the built-in ones first."""
     found: list[TableInfo] = []
-    for name, spec in TABLES.items():
+    for name, spec in lake.specs.items():
         if lake.exists(name):
             files = lake.files(name)
             rows = sum(file.rows for file in files)

@@ -19,10 +19,14 @@ from metromq.pipeline.decode import decode_records
 from metromq.pipeline.keys import JournalKey, place_key, place_name
 from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
-FETCH_BYTES: Final = 2 << 20
+FETCH_BYTES: Final = 512 << 10  # more saves no time, and while a broker passes on an answer its clients wait
 PATIENCE_S: Final = 60.0  # a broker may restart while a batch is read
 RETRY_S: Final = 0.5
 _LOG: Final = getLogger("metromq")
+
+
+class NobodyAnswers(UsageError):
+    """None of the brokers can be asked now."""
 
 
 class NetworkOptions:
@@ -77,7 +81,7 @@ class NetworkOptions:
         for problem in problems:
             _LOG.warning("a broker cannot be asked now: %s", problem)
         if len(problems) == len(self.places):
-            raise UsageError(f"no broker can be asked: {'; '.join(problems)}")
+            raise NobodyAnswers(f"no broker can be asked: {'; '.join(problems)}")
         return found
 
     def _status(self, place: BrokerPlace, since_us: int = -1) -> FetchAnswer:

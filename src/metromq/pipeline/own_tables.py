@@ -16,7 +16,7 @@ from metromq.pipeline.known_tables import declare_own, own_spec
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.models import FIXED, REJECTED, Model, Payloads
 from metromq.pipeline.refreshing import refresh_windows
-from metromq.pipeline.schemas import BUILT_IN, TABLES, TableSpec, declare
+from metromq.pipeline.schemas import BUILT_IN, TableSpec
 
 _MOMENTS: Final = {
     "messages": "time",
@@ -53,7 +53,7 @@ def _refresh(spark: SparkSession, lake: Lake, model: Model) -> list[str]:
 def _sources(lake: Lake, model: Model) -> dict[str, str]:
     """The tables that the text names, and the columns that say when."""
     words = {word for word in re.findall(r"[a-z_][a-z0-9_]*", model.sql.lower()) if word != model.name}
-    own = {name: "window_start" for name in TABLES if name not in BUILT_IN}
+    own = {name: "window_start" for name in lake.specs if name not in BUILT_IN}
     found = {name: column for name, column in (_MOMENTS | own).items() if name in words and lake.exists(name)}
     if not found:
         known = ", ".join(sorted(_MOMENTS | own))
@@ -115,7 +115,7 @@ def _arrow(frame: DataFrame) -> pa.Schema:
 
 def _make_room(lake: Lake, spec: TableSpec, applications: Sequence[str]) -> None:
     """The table with these columns; what another SELECT made of it before goes."""
-    declare(spec)
+    lake.declare(spec)
     if lake.exists(spec.name) and all(lake.done(spec.name, each) < 0 for each in applications):
         empty = pa.Table.from_pylist([], spec.schema)
         write_deltalake(

@@ -7,7 +7,12 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 TRIES: Final = 5
 FIRST_WAIT_S: Final = 2.0
-_PASSING: Final = ("Python worker failed to connect back", "Timed out while waiting for the Python worker")
+_PASSING: Final = (
+    "Python worker failed to connect back",
+    "Timed out while waiting for the Python worker",
+    "Streaming Runner initialization failed. Socket connection timeout",
+    "Streaming Runner initialization failed during initial config communication",
+)
 
 Say = Callable[[str], None]
 

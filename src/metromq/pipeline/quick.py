@@ -17,7 +17,6 @@ from metromq.errors import UsageError
 from metromq.pipeline import plain_sql
 from metromq.pipeline.lake import Lake, TableFile
 from metromq.pipeline.plain_sql import NotPlain
-from metromq.pipeline.schemas import TABLES
 
 _MISSING: Final = re.compile(r'Referenced (?:column|table) "(?P<name>[^"]+)" not found')
 _WHOLE: Final = pa.decimal128(38, 0)  # how DuckDB hands over a sum of whole numbers
@@ -52,7 +51,7 @@ def ask_quickly(lake: Lake, query: str, limit: int, memory: str) -> Answer:
         except duckdb.BinderException as error:
             unknown = _MISSING.search(str(error))
             if unknown is not None:
-                raise UsageError(f"{str(error).splitlines()[0]} (columns: {_known_columns(tree)})") from error
+                raise UsageError(f"{str(error).splitlines()[0]} (columns: {_known_columns(lake, tree)})") from error
             raise NotPlain("something that DuckDB understands otherwise") from error
         except duckdb.Error as error:
             raise NotPlain(f"something that DuckDB cannot do: {str(error).splitlines()[0]}") from error
@@ -77,7 +76,7 @@ def _connection(memory: str) -> Iterator[Any]:
 
 
 def _register(connection: Any, lake: Lake, names: set[str]) -> None:
-    there = [name for name in TABLES if lake.exists(name)]
+    there = [name for name in lake.specs if lake.exists(name)]
     for name in sorted(names):
         if name not in there:
             known = ", ".join(there) or "none yet: run `metromq pipeline run` first"
@@ -87,7 +86,7 @@ def _register(connection: Any, lake: Lake, names: set[str]) -> None:
 
 def dataset(lake: Lake, name: str) -> Any:
     """A table as Arrow scans it: only the columns and the days that a question needs."""
-    spec = TABLES[name]
+    spec = lake.specs[name]
     files = lake.files(name)
     if not files:
         return spec.schema.empty_table()
@@ -121,5 +120,5 @@ def _values(column: Any) -> list[Any]:
     return [None if value is None else int(value) for value in values] if column.type == _WHOLE else values
 
 
-def _known_columns(tree: Any) -> str:
-    return "; ".join(f"{name}: {', '.join(TABLES[name].schema.names)}" for name in sorted(plain_sql.tables(tree)))
+def _known_columns(lake: Lake, tree: Any) -> str:
+    return "; ".join(f"{name}: {', '.join(lake.specs[name].schema.names)}" for name in sorted(plain_sql.tables(tree)))

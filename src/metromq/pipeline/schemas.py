@@ -1,5 +1,6 @@
 """The columns of every file that lands and of every table of the lake, in one place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,7 +78,7 @@ def _table(name: str, purpose: str, columns: list[tuple[str, pa.DataType]], by: 
 
 _WINDOW: Final = [("day", pa.date32()), ("window_start", TIME), ("topic", pa.string()), ("site", pa.string())]
 
-TABLES: Final[dict[str, TableSpec]] = {
+TABLES: Final[Mapping[str, TableSpec]] = {
     spec.name: spec
     for spec in (
         _table(
@@ -267,9 +268,3 @@ TABLES: Final[dict[str, TableSpec]] = {
 }
 
 BUILT_IN: Final = frozenset(TABLES)
-
-
-def declare(spec: TableSpec) -> None:
-    """A table of the user's own, beside the built-in ones; a process works on one lake."""
-    assert spec.name not in BUILT_IN
-    TABLES[spec.name] = spec

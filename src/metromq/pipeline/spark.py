@@ -56,6 +56,8 @@ _SETTINGS: Final = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # How long the process of a stream's source may take to start; 15 s are not enough on a busy machine.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.cleaner.periodicGC.interval": "10min",
 }
 

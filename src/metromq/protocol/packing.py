@@ -14,6 +14,7 @@ _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _I64: Final = struct.Struct("<q")
+NUMBER_BYTES: Final = 10  # at most, for a number of the short kind
 
 
 @final
@@ -51,10 +52,15 @@ class Packer:
 
     def number(self, value: int) -> "Packer":
         """Seven bits a byte, the lowest first: small ones are short."""
+        if value <= 0x7F:
+            self.parts.append(bytes((value,)))
+            return self
+        digits = bytearray()
         while value > 0x7F:
-            self.parts.append(bytes((value & 0x7F | 0x80,)))
+            digits.append(value & 0x7F | 0x80)
             value >>= 7
-        self.parts.append(bytes((value,)))
+        digits.append(value)
+        self.parts.append(bytes(digits))
         return self
 
     def short_blob(self, value: bytes) -> "Packer":
@@ -112,13 +118,18 @@ class Unpacker:
         return self._text(self.blob())
 
     def number(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = self.u8()
-            value |= (byte & 0x7F) << shift
+        data, place, value, shift = self.data, self.position, 0, 0
+        for byte in data[place : place + NUMBER_BYTES]:
+            place += 1
             if byte < 0x80:
-                return value
-        raise BytesDamaged(f"the number before {self.position} has no end")
+                self.position = place
+                return value | byte << shift
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        self.position = place
+        if shift < 7 * NUMBER_BYTES:
+            self._take(1)  # tells what is missing
+        raise BytesDamaged(f"the number before {place} has no end")
 
     def short_blob(self) -> bytes:
         return self._bytes(self.number())

@@ -41,6 +41,12 @@ class Remembered(Generic[K, V]):
         self.young[key] = value
         self._bytes += size
 
+    def count(self) -> int:
+        return len(self.young) + len(self._old)
+
+    def listed(self) -> list[K]:
+        return [*self.young, *self._old]
+
     def pop(self, key: K) -> None:
         self.young.pop(key, None)
         if self._old:

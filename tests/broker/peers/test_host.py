@@ -33,7 +33,7 @@ def test_the_heir_serves_its_own_members_of_a_shared_subscription() -> None:
             assert broker.host is not None
             node = broker.host.node
             for peer in node.peers:  # as it is between the death of a peer and the moment when its link breaks
-                node.up.add(peer)
+                node.up.opened(peer)
             await client.subscribe("$share/group/1/0/#", qos=1)
             await client.publish("1/0/temperature", b"21", qos=1)
             assert broker.hub.links.backlog("b10").unsettled() == 1

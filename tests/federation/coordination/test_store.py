@@ -116,6 +116,6 @@ def test_members_join_through_the_store(city: City) -> None:
 
 
 def test_a_word_without_a_coordinator_is_told() -> None:
-    city = replace(grid_city(count=4), coordination="zookeeper")
-    with pytest.raises(UsageError, match="coordination = zookeeper cannot be run; choose embedded"):
+    city = replace(grid_city(count=4), coordination=cast(Word, "hearsay"))
+    with pytest.raises(UsageError, match="coordination = hearsay cannot be run; choose embedded or zookeeper"):
         Node(city, "b00", 1, 0)

@@ -5,6 +5,7 @@ import pytest
 from metromq.federation.city import grid_city
 from metromq.federation.coordination.coordinator import Beat
 from metromq.federation.coordination.facts import AREA
+from tests.builds import plain_only
 from tests.federation.coordination.test_embedded import STEP_US, World
 
 
@@ -55,6 +56,7 @@ def test_a_broker_whose_greetings_come_late_is_not_replaced_again_and_again() ->
     assert epochs(world) <= 8, "without damping it is 210"
 
 
+@plain_only
 def test_who_is_late_itself_judges_nobody() -> None:
     """One broker gets its turn, and with it what was sent to it, only now and then."""
     world = World(grid_city(count=5))

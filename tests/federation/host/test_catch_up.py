@@ -3,7 +3,10 @@
 import pytest
 
 from metromq.federation import grid_city
+from metromq.federation.links.batch import LinkMessage
+from metromq.federation.stages import FINAL
 from metromq.lab.sim.sim_city import SimCity
+from tests.federation.host.one_host import OneHost, from_peer
 
 
 def city_of_four() -> SimCity:
@@ -77,3 +80,26 @@ def test_the_owners_own_subscriber_gets_what_a_stand_in_took(wait_s: float) -> N
     city.settle()
     city.run(5.0)
     assert sorted(delivery.payload for delivery in city.received("s")) == sorted(sent)
+
+
+def test_what_a_session_got_here_at_qos_0_does_not_come_again_when_it_asks_for_more() -> None:
+    """Another part of the session arrives, and with it the time since when some broker had not heard of the filter."""
+    one = OneHost()
+    one.subscribe("s", "1/#", 0)
+    one.batch("b1", [LinkMessage(from_peer("1/t", b"x", "b1", 5), FINAL, 1)])
+    assert one.got("s") == ["x"]
+    one.city.client("s").subscribe("1/#", 2)
+    one.city.run(0.1)
+    session = one.host.hub.sessions.by_client_id["s"]
+    one.broker.run(lambda: one.host._catch_up.for_session(session, "1/#", 60_000_000))
+    assert one.got("s") == ["x"]
+
+
+def test_what_came_before_the_session_did_comes_with_it() -> None:
+    one = OneHost()
+    one.subscribe("other", "1/#", 2)
+    one.batch("b1", [LinkMessage(from_peer("1/t", b"x", "b1", 5), FINAL, 1)])
+    one.subscribe("s", "1/#", 2)
+    session = one.host.hub.sessions.by_client_id["s"]
+    one.broker.run(lambda: one.host._catch_up.for_session(session, "1/#", 60_000_000))
+    assert one.got("s") == ["x"]

@@ -42,3 +42,31 @@ def test_a_proof_fits_one_conversation_only() -> None:
         DialledSide(SECRET, "b2", "b1", b"d" * 32).challenge(dialler.connect_data())
     with pytest.raises(PeerViolation):
         DialledSide(SECRET, "b2", "b1", b"n" * 32).check(answer)
+
+
+@pytest.mark.parametrize(
+    ("dialler", "listener"),
+    [
+        ((b"new" * 8, b"old" * 8), (b"old" * 8, None)),
+        ((b"old" * 8, None), (b"new" * 8, b"old" * 8)),
+        ((b"new" * 8, b"old" * 8), (b"new" * 8, b"old" * 8)),
+        ((b"new" * 8, None), (b"new" * 8, b"old" * 8)),
+        ((b"new" * 8, b"old" * 8), (b"new" * 8, None)),
+    ],
+)
+def test_while_the_secret_changes_either_is_good(
+    dialler: tuple[bytes, bytes | None], listener: tuple[bytes, bytes | None]
+) -> None:
+    one = Dialler(dialler[0], "b1", "b2", b"d" * 32, dialler[1])
+    other = DialledSide(listener[0], "b2", "b1", b"l" * 32, listener[1])
+    other.check(one.answer(other.challenge(one.connect_data())))
+
+
+def test_an_old_secret_that_only_one_side_has_opens_nothing() -> None:
+    one = Dialler(b"old" * 8, "b1", "b2", b"d" * 32)
+    other = DialledSide(b"new" * 8, "b2", "b1", b"l" * 32)
+    with pytest.raises(PeerViolation):
+        one.answer(other.challenge(one.connect_data()))
+    answer = one.answer(DialledSide(b"old" * 8, "b2", "b1", b"l" * 32).challenge(one.connect_data()))
+    with pytest.raises(PeerViolation):
+        other.check(answer)

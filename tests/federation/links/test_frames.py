@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from metromq.errors import MetroError, PeerViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.rumours import Rumour
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import (
+    OLDEST,
     VERSION,
     Announcement,
     ClientAnswer,
@@ -17,9 +19,11 @@ from metromq.federation.links.frames import (
     ClientReleased,
     Facts,
     Frame,
+    Gossip,
     Hello,
     Interest,
     InterestRequest,
+    Rest,
     RetainedRequest,
     decode_frame,
     encode_frame,
@@ -30,9 +34,12 @@ from metromq.protocol.session.message import KIND_LINK, Message
 TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
 BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, st.booleans())
-GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple))
+GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), st.just(0), st.just(False))
+WIDE_GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), NUMBER, st.booleans())
+RUMOURS = st.builds(Rumour, TEXT, NUMBER, NUMBER, st.integers(0, 2))
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, st.just(VERSION), NUMBER, GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER),
+    st.builds(Hello, st.just(VERSION), NUMBER, WIDE_GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER, NUMBER),
+    st.builds(Hello, st.just(OLDEST), NUMBER, GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER, st.just(0)),
     st.builds(Facts, st.lists(st.builds(Fact, TEXT, TEXT, TEXT, NUMBER, TEXT), max_size=4).map(tuple)),
     st.builds(
         Interest,
@@ -40,6 +47,8 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
         st.lists(st.builds(Announcement, TEXT, NUMBER, NUMBER), max_size=4).map(tuple),
         st.lists(TEXT, max_size=4).map(tuple),
     ),
+    st.builds(Gossip, st.lists(RUMOURS, max_size=4).map(tuple), st.booleans()),
+    st.just(Rest()),
     st.just(InterestRequest()),
     st.builds(RetainedRequest, st.lists(TEXT, max_size=4).map(tuple)),
     st.builds(ClientClaim, TEXT, NUMBER, st.booleans(), st.booleans(), TEXT, NUMBER, st.booleans()),

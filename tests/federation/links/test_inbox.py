@@ -61,6 +61,25 @@ def test_what_members_pass_on_comes_back_once_per_pass() -> None:
         assert again.accept("b1", repeat, "me") & SHARE == expected
 
 
+def test_what_was_passed_to_a_member_here_is_known_as_chosen() -> None:
+    inbox = Inbox()
+    passed = shared(5, CHECK | PASSED, 1, "$share/g/a")
+    passed.limit = 14
+    inbox.accept("b1", passed, "me")
+    assert inbox.has_shared("origin", 5, "$share/g/a")
+    assert not inbox.has_shared("origin", 6, "$share/g/a")
+
+
+def test_after_a_restart_only_the_groups_that_were_served_are_taken_for_served() -> None:
+    inbox = Inbox()
+    inbox.received("origin", 5, SHARE, ["$share/g/a"])
+    both = shared(5, CHECK, 1, "$share/g/a", "$share/h/a")
+    assert inbox.accept("b1", both, "me") == SHARE
+    assert both.shares == ("$share/h/a",)
+    inbox.received("origin", 6, SHARE)  # its members have gone: nobody knows which groups they were of
+    assert inbox.accept("b1", shared(6, CHECK, 2, "$share/h/a"), "me") == DROP
+
+
 def test_others_that_have_chosen_may_have_chosen_us() -> None:
     inbox = Inbox()
     inbox.shared_elsewhere("origin", 5, ["$share/g/a"])
@@ -98,3 +117,20 @@ def test_the_memory_of_marked_copies_is_bounded_and_survives_a_snapshot() -> Non
         assert box.accept("other", entry(10, sequence=late), "me") == DROP
         assert box.accept("other", entry(9, sequence=late + 1), "me") == DELIVER  # older than the memory
         assert len(box.dump()) <= 8 * (REMEMBERED_CHECKED + 1) + 100
+
+
+def test_what_is_added_between_look_ups_is_found() -> None:
+    inbox = Inbox()
+    for number in range(5):
+        inbox.shared("origin", number, ["$share/g/a"])
+        for _ in range(3):
+            assert [inbox.has_shared("origin", other, "$share/g/a") for other in (number, number + 1)] == [True, False]
+
+
+def test_a_group_whose_member_has_gone_is_open_until_another_is_chosen() -> None:
+    inbox = Inbox()
+    inbox.shared("origin", 5, ["$share/g/a"])
+    inbox.not_shared("origin", 5, ["$share/g/a"])
+    assert not inbox.has_shared("origin", 5, "$share/g/a")
+    inbox.shared("origin", 5, ["$share/g/a"], True)
+    assert inbox.has_shared("origin", 5, "$share/g/a")

@@ -77,6 +77,9 @@ class Sender(Federation):
         self.ups += 1
         self.hub.links.resume(link.backlog)
 
+    def link_settled(self) -> None:
+        pass
+
     def link_down(self, link: Link, problem: str) -> None:
         assert problem
 

@@ -8,6 +8,7 @@ from metromq.errors import ProtocolViolation
 from metromq.federation.city import grid_city
 from metromq.federation.links.relay import OPEN, PARCEL, Relayed, RelayTransport, decode_relayed, encode_relayed
 from metromq.lab.sim.sim_city import SimCity
+from tests.builds import plain_only
 
 ROUTINGS = ("geographic", "flood-subscriptions", "flood-publications", "central")
 TOPIC = "1/2/0/0/bus"
@@ -90,6 +91,7 @@ def test_nothing_is_lost_twice_or_turned_around_while_ways_change_under_load(rou
     assert numbers(city, "sub") == list(range(1, sent + 1))
 
 
+@plain_only
 def test_a_parcel_that_is_lost_in_the_middle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the middle's link breaks and nobody hears of it: a later parcel must not be taken for the missing one."""
     city, _, one, other = cut_city("flood-subscriptions")

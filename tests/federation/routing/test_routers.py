@@ -18,7 +18,8 @@ def nodes(routing: str) -> dict[str, Node]:
     city = grid_city(routing, count=9)
     found = {name: Node(city, name, 1, 0) for name in city.names}
     for name, node in found.items():
-        node.up = set(city.names) - {name}
+        for peer in set(city.names) - {name}:
+            node.up.opened(peer)
     return found
 
 

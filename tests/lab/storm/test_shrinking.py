@@ -41,7 +41,7 @@ def test_it_ends_after_so_many_plays() -> None:
     assert len(plays) == 7
 
 
-def loses_deletions(history: History) -> list[str]:
+def loses_deletions(history: History, wide: bool = False) -> list[str]:
     """As a judge who finds every deletion wrong."""
     return [f"retained: {step}" for step in history.steps if step.verb == "clear"]
 

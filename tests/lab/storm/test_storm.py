@@ -24,6 +24,7 @@ from metromq.lab.storm.history import FILES, WORDS, History, history_of, parse_h
 from metromq.lab.storm.simulated import SimulatedStorm
 
 SEEDS = 300
+DELEGATED_SEEDS = 60
 FIND_WITHIN = 300
 
 
@@ -35,6 +36,36 @@ def breaches(seed: int) -> list[str]:
 def test_storms_keep_the_contract() -> None:
     failed = {seed: found[0] for seed in range(SEEDS) if (found := breaches(seed))}
     assert failed == {}
+
+
+def delegated(seed: int) -> list[str]:
+    return judge(SimulatedStorm(history_of(seed, routing="delegation")).play())
+
+
+@pytest.mark.timeout(3600)
+def test_storms_in_which_filters_change_hands_keep_the_contract() -> None:
+    failed = {seed: found[0] for seed in range(DELEGATED_SEEDS) if (found := delegated(seed))}
+    assert failed == {}
+
+
+@pytest.mark.timeout(3600)
+def test_a_broker_that_lets_nothing_go_that_it_held_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CatchUp, "release", lambda self, effect: None)
+    assert any("lost" in found for seed in range(FIND_WITHIN) for found in delegated(seed))
+
+
+@pytest.mark.timeout(3600)
+def test_an_owner_that_does_not_hand_over_what_others_may_have_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CatchUp, "hand_over", lambda self, effect: None)
+    monkeypatch.setattr(CatchUp, "reroute", lambda self, effect: None)
+    assert any("lost" in found for seed in range(FIND_WITHIN) for found in delegated(seed))
+
+
+def test_storms_delegate_move_and_return() -> None:
+    verbs = [step for seed in range(20) for step in history_of(seed, routing="delegation").steps]
+    kinds = Counter(len(step.words) for step in verbs if step.verb == "delegate")
+    assert kinds[1] > 20, "filters go back"
+    assert kinds[2] > 100, "and are given to brokers"
 
 
 def test_a_seed_is_always_the_same_storm() -> None:
@@ -71,7 +102,7 @@ def kinds_of(history: History) -> Iterator[str]:
 
 
 KINDS = {
-    *WORDS,
+    *(WORDS.keys() - {"delegate", "move"}),  # storms of their own have these
     *("clock right", "clock fast", "clock slow", "MQTT 4", "MQTT 5", "at the same broker", "at another broker"),
     *("connect keeps", "connect clean", "slip keeps", "slip clean"),
     *("no will", "will after 0 s", "will after 2 s", "will after 30 s"),
@@ -84,7 +115,7 @@ KINDS = {
 
 def test_every_kind_of_thing_happens() -> None:
     drawn = Counter(kind for seed in range(SEEDS) for kind in set(kinds_of(history_of(seed))))
-    assert set(drawn) == KINDS
+    assert set(drawn) == KINDS - {"delegate"}, "that is for cities with delegation"
     rare = {kind: count for kind, count in drawn.items() if count < 5}
     assert rare == {}, "these come in fewer than five storms"
 
@@ -120,6 +151,16 @@ def remembers_no_deletion(accepts: Callable[..., bool]) -> Callable[..., bool]:
     return planted
 
 
+def fires_the_will(taken: Callable[..., None]) -> Callable[..., None]:
+    def planted(self: Roaming, effect: Any) -> None:
+        session = self._hub.sessions.get(effect.client)
+        if session is not None:
+            self._hub.sessions._publish_will(session)
+        taken(self, effect)
+
+    return planted
+
+
 def drops_what_waits(begin: Callable[..., None]) -> Callable[..., None]:
     def planted(self: Departures, session: Any, *rest: Any) -> None:
         backlog = session.backlog
@@ -150,6 +191,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "newcomers get what happens to be here": (RetainedVersions, "ask", lambda _: nothing),
     "repeats are not recognised": (Inbox, "accept", takes_everything),
     "the old connection is not told": (Roaming, "taken", lambda _: nothing),
+    "a will fires when its client moves": (Roaming, "taken", fires_the_will),
     "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda self, moved: []),
     "clocks are believed": (HybridClock, "heard", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
@@ -167,6 +209,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "a deletion is forgotten": (12,),
     "repeats are not recognised": (29,),
     "clocks are believed": (30,),
+    "a will fires when its client moves": (53,),
 }
 
 

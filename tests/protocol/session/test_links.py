@@ -13,6 +13,7 @@ from metromq.protocol.session.hub_recovery import Snapshot, recover
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_LINK, Message
 from metromq.protocol.session.records import Target, decode_message, encode_message
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire.packets import Connect, Publish
 from tests.spec.world import ListLog, World
 
@@ -34,7 +35,7 @@ class Peered(Federation):
         assert self.hub is not None
         return [] if message.origin else [LinkCopy(self.hub.links.backlog("b10"), b"slip")]
 
-    def replayed(self, message: Message, uses: int) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
         if message.origin:
             self.seen.append((message.origin, message.origin_offset, uses))
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metromq.protocol.session.route import Route, route_to
 from metromq.protocol.session.routes import RECENT_BYTES, RouteTable
 from metromq.protocol.session.session import Grant, Session
 from metromq.protocol.topics.names import matches
@@ -42,15 +43,20 @@ class Table:
         assert self.routes.count == len(self.twin)
 
     def check(self, topic: str) -> None:
-        route = self.routes.find(topic.encode())
+        self.check_route(topic, self.routes.find(topic.encode()))
+        if not topic.startswith("$"):
+            data = b"\0" + topic.encode() + b"+"
+            route = self.routes.of_packet(data, 1, len(data) - 1)
+            if route is not None:
+                self.check_route(topic, route)
+
+    def check_route(self, topic: str, route: Route) -> None:
         found = {key for key in self.twin if matches(key[1], topic)}
         assert sorted(t.session.client_id for t in route.targets) == sorted({c for c, _, share in found if not share})
         assert sorted((g.name, g.filter) for g in route.groups) == sorted({(s, f) for _, f, s in found if s})
         for target in route.targets:
             subscribed = [key for key in found if key[0] == target.session.client_id and not key[2]]
             assert len(target.grants) == len(subscribed)
-        if not topic.startswith("$"):
-            assert self.routes.known(topic.encode()) in (None, route)
 
 
 @given(steps=STEPS)
@@ -92,8 +98,8 @@ def test_topics_of_one_receiver_share_a_route() -> None:
 def test_bytes_that_are_no_topic_need_a_closer_look() -> None:
     routes = RouteTable(max_topic_levels=8)
     for topic in (b"a/+", b"#", b"a\0", b"\xff", b"a/" * 20, b"a" * 1000):
-        assert routes.known(topic) is None
-    assert routes.known(b"a/b") is not None
+        assert routes.of_packet(topic, 0, len(topic)) is None
+    assert routes.of_packet(b"a/b", 0, 3) is not None
 
 
 @pytest.mark.parametrize(("length", "count"), [(20, 200_000), (60_000, 2_000)])
@@ -117,3 +123,57 @@ def test_topics_that_come_often_are_remembered_among_many_that_do_not() -> None:
         table.routes.find(f"once/{number}".encode())
         table.routes.find(f"often/{number % 7}".encode())
     assert all(f"often/{number}".encode() in table.routes.recent.young for number in range(7))
+
+
+def test_topics_that_begin_alike_are_told_apart_by_what_follows() -> None:
+    table = Table()
+    table.change(True, "x", "city/1/#")
+    table.change(True, "y", "city/1/named")
+    for topic in (b"city/1/a", b"city/1/b", b"city/1/named", b"city/1/", b"city/1", b"city/2/a", b"city/1/a/b"):
+        route = table.routes.of_packet(topic, 0, len(topic))
+        assert route is not None
+        table.check_route(topic.decode(), route)
+    for topic in (b"city/1/+", b"city/1/a#", b"city/1/\0", b"city/1/\xff", b"city/1/" + b"a" * 100):
+        assert table.routes.of_packet(topic, 0, len(topic)) is None
+
+
+def test_a_wildcard_subscription_leaves_what_it_does_not_match() -> None:
+    table = Table()
+    table.change(True, "x", "+/+")
+    for _ in range(100):
+        table.routes.find(b"a/b")
+        table.routes.find(b"c/d")
+    table.change(True, "y", "a/+")
+    assert b"a/b" not in table.routes.recent.young
+    assert b"c/d" in table.routes.recent.young
+    table.check("a/b")
+    table.check("c/d")
+
+
+def test_routes_to_the_same_receivers_stay_the_same() -> None:
+    """While a subscription of another client comes and goes: packets of one route leave in one piece."""
+    table = Table()
+    table.change(True, "x", "a/#")
+    route = table.routes.find(b"a/1")
+    for _ in range(3):
+        table.change(True, "y", "+/+/nowhere")
+        assert table.routes.find(b"a/2") is route
+        table.change(False, "y", "+/+/nowhere")
+        assert table.routes.find(b"a/3") is route
+    table.change(False, "x", "a/#")
+    table.change(True, "x", "a/#")
+    assert table.routes.find(b"a/4") is not route
+
+
+def test_routes_lead_alike_by_their_receivers() -> None:
+    one, other, third = Table(), Table(), Table()
+    one.change(True, "x", "#")
+    route = one.routes.find(b"a")
+    assert route.leads_like(route_to(route.targets[0].grants))
+    other.change(True, "x", "#")
+    assert not route.leads_like(other.routes.find(b"a"))  # of another session
+    assert not third.routes.find(b"a").leads_like(third.routes.find(b"b"))  # to nobody
+    peers = route_to(route.targets[0].grants)
+    peers.copies = None
+    assert not peers.leads_like(route)
+    assert not route.leads_like(peers)

@@ -1,6 +1,11 @@
 """What a session has had: ids that come twice, and those of messages sent at QoS 0."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
+
+IDS = st.lists(st.tuples(st.sampled_from(("b1", "b2")), st.integers(0, 20)))
 
 
 def test_what_waits_is_taken_out_however_often_it_was_queued() -> None:
@@ -22,3 +27,26 @@ def test_a_message_at_qos_0_is_not_had_for_sure() -> None:
 
 def test_no_bytes_are_nothing() -> None:
     assert not unpack_seen(b"").holds("b1", 0)
+
+
+@given(IDS, IDS, IDS)
+def test_it_holds_what_a_plain_set_would_hold(
+    ids: list[tuple[str, int]], more: list[tuple[str, int]], gone: list[tuple[str, int]]
+) -> None:
+    seen, other = SeenIds(), SeenIds()
+    for origin, offset in ids:
+        seen.add(origin, offset)
+    for origin, offset in more:
+        other.add(origin, offset)
+    seen.merge(other)
+    without: dict[str, set[int]] = {}
+    for origin, offset in gone:
+        without.setdefault(origin, set()).add(offset)
+    for made, known in (
+        (seen, {*ids, *more}),
+        (seen.copy(), {*ids, *more}),
+        (unpack_seen(seen.pack()), {*ids, *more}),
+        (seen.without(without), {*ids, *more} - {*gone}),
+    ):
+        every = [(origin, offset) for origin in ("b1", "b2") for offset in range(22)]
+        assert {one for one in every if made.holds(*one)} == known

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from metromq.broker.auth.passwords import read_text
 from metromq.errors import ConfigError
+from metromq.protocol.topics import common_levels
 
 READ, WRITE, DENY = 1, 2, 0
 # Clients whose rules are kept compiled; beyond that all are compiled anew.
@@ -61,7 +62,7 @@ class TopicSet:
                 yield levels
             return
         for own in (*(name.split("/") for name in self._names), *self._wild):
-            common = _common(own, levels)
+            common = common_levels(own, levels)
             if common is not None:
                 yield common
 
@@ -240,28 +241,8 @@ def _expression(topic_filter: str) -> str:
     return f"{guard}{body}(?:/.*)?" if to_the_end else guard + body
 
 
-def _common(one: list[str], other: list[str]) -> list[str] | None:
-    """The filter for what two filters both match; None: nothing. A leading wildcard matches no `$` [MQTT-4.7.2-1]."""
-    for this, that in ((one, other), (other, one)):
-        if this[0] in ("#", "+") and that[0].startswith("$"):
-            return None
-    common: list[str] = []
-    for number in range(max(len(one), len(other))):
-        if one[number : number + 1] == ["#"]:
-            return common + other[number:]
-        if other[number : number + 1] == ["#"]:
-            return common + one[number:]
-        if number >= len(one) or number >= len(other):
-            return None
-        here, there = one[number], other[number]
-        if here != there and "+" not in (here, there):
-            return None
-        common.append(there if here == "+" else here)
-    return common
-
-
 def _covers(wide: list[str], narrow: list[str]) -> bool:
-    return _common(wide, narrow) == narrow
+    return common_levels(wide, narrow) == narrow
 
 
 def _matches(wild: list[str], levels: list[str]) -> bool:

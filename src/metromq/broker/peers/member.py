@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Mapping
+from typing import Protocol
 
 from metromq.broker import logs
 from metromq.broker.peers.tcp import Address, TcpDialler
@@ -13,25 +14,56 @@ from metromq.federation import City
 from metromq.federation.host import Host
 from metromq.federation.links import LinkCredentials, MqttTransport, auth
 
+OLD_SUFFIX = ".old"
+
+
+class Shim(Protocol):
+    """What stands between a coordinator and its servers."""
+
+    def start(self) -> None: ...
+
+    def take_writes(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def _shim_of(city: City, host: Host, cycle: WriteCycle) -> Shim | None:
+    """None: the coordinator needs no servers."""
+    if city.coordination != "zookeeper":
+        return None
+    try:
+        from metromq.broker.peers.ensemble import Ensemble  # kazoo is an extra
+    except ImportError as error:
+        raise MetroError('coordination = "zookeeper" needs kazoo: pip install "metromq[zookeeper]"') from error
+    return Ensemble(city, host, cycle)
+
 
 class CityMember:
     def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str) -> None:
-        self._city = city
         self._cycle = cycle
         self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
+        self.credentials: LinkCredentials | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._shim: Shim | None = None
         self.host = Host(city, name, cycle.hub, _report)
 
     def start(self, secret: bytes | None, addresses: Mapping[str, Address], tls: ssl.SSLContext | None) -> None:
         """After recovery: dials every peer and begins to greet; `addresses` go before those of the city."""
         hub, host = self._cycle.hub, self.host
-        known = {peer: addresses.get(peer) or self._city.link_address(peer) for peer in self._city.names}
-        self._dialler = TcpDialler(known, tls, self._cycle)
-        credentials = LinkCredentials(host.name, self.journal_id, secret, nonce)
+
+        def address(peer: str) -> Address:
+            return addresses.get(peer) or host.city.link_address(peer)
+
+        self._dialler = TcpDialler(address, tls, self._cycle)
+        credentials = self.credentials = LinkCredentials(host.name, self.journal_id, secret, nonce)
+        credentials.old_secret = old_link_secret(host.city)
         self._cycle.now()
         host.start(MqttTransport(self._dialler, credentials, lambda: hub.clock.now))
         self._cycle.worked()
+        self._shim = _shim_of(host.city, host, self._cycle)
+        if self._shim is not None:
+            self._shim.start()
         self._ticking = asyncio.create_task(self._tick())
 
     async def _tick(self) -> None:
@@ -40,12 +72,16 @@ class CityMember:
             self._cycle.now()
             self.host.tick()
             self._cycle.worked()
+            if self._shim is not None:
+                self._shim.take_writes()
 
     async def stop(self) -> None:
         if self._ticking is None or self._dialler is None:
             return
         self._ticking.cancel()
         await asyncio.gather(self._ticking, return_exceptions=True)
+        if self._shim is not None:
+            await self._shim.stop()
         self._cycle.now()
         self.host.stop()
         self._cycle.worked()
@@ -69,3 +105,13 @@ def link_secret(city: City) -> bytes | None:
     if not secret and not city.links.certified:
         raise MetroError("the city has neither a secret nor certificates for its links")
     return secret or None
+
+
+def old_link_secret(city: City) -> bytes | None:
+    """The one before, in a file beside the secret's: it is good too for as long as the file is there."""
+    if city.links.secret_file is None:
+        return None
+    try:
+        return city.links.secret_file.with_name(city.links.secret_file.name + OLD_SUFFIX).read_bytes().strip() or None
+    except FileNotFoundError:
+        return None

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from metromq.broker.stream import common_name
 from metromq.broker.write_cycle import WriteCycle
@@ -15,8 +15,8 @@ Address = tuple[str, int]
 class TcpDialler:
     """Dials; every event of a stream is a turn of the broker."""
 
-    def __init__(self, addresses: Mapping[str, Address], tls: ssl.SSLContext | None, cycle: WriteCycle) -> None:
-        self._addresses = addresses
+    def __init__(self, address: Callable[[str], Address], tls: ssl.SSLContext | None, cycle: WriteCycle) -> None:
+        self._address = address  # of a peer, as the city is now
         self._tls = tls
         self._cycle = cycle
         self._tasks: set[asyncio.Task[None]] = set()
@@ -30,7 +30,7 @@ class TcpDialler:
         ear = _Ear(line, self._cycle)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                stream = await open_stream(ear, ServerAddress(*self._addresses[peer], self._tls))
+                stream = await open_stream(ear, ServerAddress(*self._address(peer), self._tls))
         except (OSError, TimeoutError) as error:
             ear.failed(str(error) or type(error).__name__)
             return

@@ -1,14 +1,14 @@
 """What the client's core asks its shell to do."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from metromq.client.core.messages import Message
 from metromq.errors import MqttError
 from metromq.protocol.wire import Connack, Properties
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Write these bytes to the network."""
 
     data: bytes

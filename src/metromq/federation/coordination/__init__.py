@@ -5,11 +5,13 @@ A new coordinator is a class in a file of its own and a line in COORDINATORS.
 
 from metromq.errors import UsageError
 from metromq.federation.city import City
-from metromq.federation.coordination.coordinator import Coordinator
+from metromq.federation.coordination.coordinator import Coordinator, Event
 from metromq.federation.coordination.embedded import EmbeddedCoordinator
-from metromq.federation.coordination.succession import Succession
+from metromq.federation.coordination.facts import Book, Fact
+from metromq.federation.coordination.succession import NoSuccession, Succession, TopicTable
+from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
 
-COORDINATORS: dict[str, type[Coordinator]] = {"embedded": EmbeddedCoordinator}
+COORDINATORS: dict[str, type[Coordinator]] = {"embedded": EmbeddedCoordinator, "zookeeper": ZooKeeperCoordinator}
 
 
 def coordinator_for(city: City, name: str, incarnation: int, succession: Succession, now_us: int) -> Coordinator:
@@ -19,4 +21,14 @@ def coordinator_for(city: City, name: str, incarnation: int, succession: Success
     return COORDINATORS[city.coordination](city, name, incarnation, succession, now_us)
 
 
-__all__ = ["COORDINATORS", "Coordinator", "coordinator_for"]
+__all__ = [
+    "COORDINATORS",
+    "Book",
+    "Coordinator",
+    "Event",
+    "Fact",
+    "NoSuccession",
+    "TopicTable",
+    "ZooKeeperCoordinator",
+    "coordinator_for",
+]

@@ -6,14 +6,19 @@ its own coordinator and gives the events to `Node.coordinated`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from mypy_extensions import mypyc_attr
 
 from metromq.federation.city import City
-from metromq.federation.coordination.facts import BROKER, Book, Change, Fact
+from metromq.federation.coordination.facts import AREA, BROKER, CITY, Book, Change, Fact
+from metromq.federation.coordination.rumours import Rumour
 from metromq.federation.coordination.succession import Succession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double its cost: a greeting has one for every broker
 class Beat:
     """A sign of life, passed on from broker to broker: newer when (incarnation, count) is greater."""
 
@@ -25,13 +30,14 @@ class Beat:
     gone: bool = False  # the sender takes the broker for gone
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(NamedTuple):
     """What a coordinator says to a peer's coordinator now and then, and as soon as a link is up."""
 
     incarnation: int
     digest: int  # of the sender's book
     beats: tuple[Beat, ...]
+    lost: int = 0  # digest of whom the sender takes for lost, where not everybody greets everybody
+    asks: bool = False  # the sender watches the receiver, and wants to be greeted too
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,16 @@ class FactsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Greet:
+class CityChanged:
+    """The city has another description from now on; `before` and `after` are the facts that hold them."""
+
+    city: City
+    succession: Succession
+    before: Fact
+    after: Fact
+
+
+class Greet(NamedTuple):
     peer: str
     greeting: Greeting
 
@@ -76,9 +91,27 @@ class Tell:
     facts: tuple[Fact, ...]
 
 
-Event = MemberJoined | MemberLeft | AliveChanged | FactsChanged | Greet | Tell
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rumours for a peer's coordinator; `whole`: all that are lost, because the two differ about that."""
+
+    peer: str
+    rumours: tuple[Rumour, ...]
+    whole: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A member that no link is kept to was lost or has started anew: what it was told before may be lost, too."""
+
+    name: str
+
+
+Event = MemberJoined | MemberLeft | AliveChanged | FactsChanged | CityChanged | Greet | Tell | Spread | Returned
+ReadsCity = Callable[[Fact], tuple[City, Succession]]  # raises PeerViolation for a description that makes no sense
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Coordinator(ABC):
     """Keeps the book of one broker. Times are microseconds of a monotonic clock."""
 
@@ -87,7 +120,12 @@ class Coordinator(ABC):
         self.name = name
         self.incarnation = incarnation
         self.succession = succession
-        self.book = Book(city.names, succession.first(), succession.fixed)
+        # Areas that the city's routing does not have are nobody's business.
+        self.book = Book(city.names, succession.first(), succession.fixed | {AREA})
+        self.reads_city: ReadsCity | None = None  # None: descriptions are passed on, and not followed
+        self._followed = self.book.get(CITY, CITY)
+        self._news: list[Event] = []  # of an adopted description: told before all else,
+        self._gone: list[MemberLeft] = []  # and after it
 
     @abstractmethod
     def tick(self, now_us: int, clients: int) -> list[Event]:
@@ -113,12 +151,28 @@ class Coordinator(ABC):
     def alive(self, now_us: int) -> tuple[str, ...]:
         """The members that are there, this broker among them."""
 
+    def is_alive(self, name: str, now_us: int) -> bool:
+        return name in self.alive(now_us)
+
+    def companions(self) -> frozenset[str] | None:
+        """The members to keep links to, whatever there is to send; others get one on demand. None: to all."""
+        return None
+
+    def companions_of(self, name: str) -> frozenset[str] | None:
+        """The members that keep links to `name` in any case; None: all do."""
+        return None
+
+    def heard_of(self, peer: str, rumours: tuple[Rumour, ...], whole: bool, now_us: int) -> list[Event]:
+        """The peer's coordinator has passed on what is said of others."""
+        return []
+
     def overslept(self, now_us: int, pause_us: int) -> None:  # noqa: B027
         """This broker itself stood still and heard nobody; the silence of that time says nothing about the others."""
 
     def restore(self, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
         """What the journal of an earlier life knew."""
-        return self.events_of(self.book.merge(facts), ())
+        adopted = self.adopt(facts, now_us)
+        return self.events_of((*adopted, *self.book.merge(facts)), ())
 
     def join(self, name: str, address: str, now_us: int) -> list[Event]:
         return self.propose((self.book.next(BROKER, name, name, address),), now_us)
@@ -126,11 +180,42 @@ class Coordinator(ABC):
     def leave(self, name: str, now_us: int) -> list[Event]:
         return self.propose((self.book.next(BROKER, name, ""),), now_us)
 
+    def adopt(self, facts: tuple[Fact, ...], now_us: int) -> tuple[Change, ...]:
+        """Takes a newer description of the city over before the other facts, which may only make sense with it."""
+        fact = max((fact for fact in facts if fact.kind == CITY), key=lambda one: one.version, default=None)
+        if fact is None or fact.version <= self._followed.version or self.reads_city is None:
+            return ()
+        self.city, self.succession = self.reads_city(fact)
+        changes = self.book.merge((fact,))
+        before, self._followed = self._followed, fact
+        members = self.book.members
+        self.book.found(self.city.names, self.succession.first())
+        self._news.append(CityChanged(self.city, self.succession, before, fact))
+        self._news += [MemberJoined(name, "") for name in self.book.members if name not in members]
+        self._gone += [MemberLeft(name) for name in members if name not in self.book.members]
+        self.city_changed(now_us)
+        return changes
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the city has another description than its file."""
+        return self._followed.epoch > 0
+
+    def leaving(self) -> list[str]:
+        """Members that an adopted description leaves out, and that should still hear of it."""
+        return [event.name for event in self._gone]
+
+    def city_changed(self, now_us: int) -> None:  # noqa: B027
+        """`city`, `succession` and the book's members are other ones now."""
+
     def events_of(self, changes: tuple[Change, ...], tell: tuple[str, ...]) -> list[Event]:
         """A newcomer joins before facts speak of it, and is forgotten after it has been told."""
         if not changes:
             return []
+        self.adopt(tuple(change.after for change in changes), 0)  # unless it has been adopted before
+        news, gone = self._news, self._gone
+        self._news, self._gone = [], []
         said = [change for change in changes if change.after.kind == BROKER]
         joined = [MemberJoined(change.after.key, change.after.value) for change in said if change.after.owner]
         left = [MemberLeft(change.after.key) for change in said if not change.after.owner]
-        return [*joined, FactsChanged(changes, tell), *left]
+        return [*news, *joined, FactsChanged(changes, tell), *left, *gone]

@@ -1,9 +1,12 @@
 """Membership and facts among the brokers themselves, by gossip, without any extra server.
 
-Every broker greets those that watch it at every hello interval and all others more rarely. A greeting carries the
-latest sign of life of every broker, so a broker counts as alive while anybody within reach hears it, directly or not
-(watch.py). Changed facts are passed on to everybody within reach; greetings carry a digest of the book, a difference
-makes peers exchange their books.
+Every broker greets those that watch it at every hello interval and all others that it has a link to more rarely. A
+greeting carries the latest sign of life of every broker that the sender watches, so a broker counts as alive while
+anybody within reach hears it, directly or not (watch.py). Changed facts are passed on to everybody who is greeted;
+greetings carry a digest of the book, a difference makes peers exchange their books.
+
+In a city of more than `mesh_up_to` brokers everybody watches a few companions only. Facts, and rumours of who is lost,
+go from companion to companion, so that what a broker says and hears does not grow with the city.
 
 Takeover: when the owner of a fact is gone, the heir that the succession names claims it with the next epoch. Return: a
 broker that hears that someone else owns what it is at home in claims it back, again with the next epoch. Two sides of a
@@ -22,21 +25,32 @@ from metromq.federation.coordination.coordinator import (
     Event,
     Greet,
     Greeting,
+    Returned,
+    Spread,
     Tell,
 )
-from metromq.federation.coordination.facts import BROKER, Change, Fact
+from metromq.federation.coordination.facts import ABOUT_BROKERS, BROKER, CITY, FOLLOWS, Change, Fact
+from metromq.federation.coordination.rumours import ALIVE, DOUBTED, LOST, Rumour, Rumours
 from metromq.federation.coordination.succession import Succession
 from metromq.federation.coordination.watch import Watch
 
 
 @final
 class EmbeddedCoordinator(Coordinator):
+    """It has many methods because it answers as a small city does and as a large one does, with rumours besides."""
+
     def __init__(self, city: City, name: str, incarnation: int, succession: Succession, now_us: int) -> None:
         super().__init__(city, name, incarnation, succession, now_us)
         self._count = 0
         self._clients = 0
-        self.watch = Watch(city, name)
+        self._rumours = Rumours()
+        self.watch = Watch(city, name, self._rumours)
         self._alive = self.book.members
+        self._judged = -1, -1  # revisions of the watch and of the book at which everybody that owned anything lived
+        self._counted = -1  # the revision of the watch at which the living were told
+        self._counted_at = -1  # and at which they were counted
+        self._living_now: tuple[str, ...] = ()
+        self._differs: dict[str, int] = {}  # greetings in a row in which a peer did not agree with us
         self._reclaimed = -1  # the revision of the book in which nothing was left to claim back
         self._count_members(now_us)
 
@@ -49,37 +63,134 @@ class EmbeddedCoordinator(Coordinator):
         if due:
             self._count += 1
             self.watch.greeted(due, now_us)
-            greeting = self._greeting(now_us)
-            events += [Greet(peer, greeting) for peer in due]
+            if self.watch.is_wide:
+                events += [Greet(peer, self._wide_greeting(peer, now_us)) for peer in due]
+            else:
+                greeting = self._greeting(now_us)
+                events += [Greet(peer, greeting) for peer in due]
+        events += self._spread((), "", now_us)
         events += self._changed(self._claims(now_us), "", now_us)
         events += self._living(now_us)
         return events
 
     def met(self, peer: str, now_us: int) -> list[Event]:
-        return [Greet(peer, self._greeting(now_us))]
+        wide = self.watch.is_wide
+        return [Greet(peer, self._wide_greeting(peer, now_us) if wide else self._greeting(now_us))]
 
     def greeted(self, peer: str, greeting: Greeting, now_us: int) -> list[Event]:
         self.watch.heard(peer, greeting.beats, now_us)
-        return [Tell(peer, self.book.facts())] if greeting.digest != self.book.digest() else []
+        if not self.watch.is_wide:
+            return [Tell(peer, self.book.facts())] if greeting.digest != self.book.digest() else []
+        self.watch.confirm(now_us)
+        events: list[Event] = []
+        if greeting.asks and not self.watch.watches(peer):
+            events.append(Greet(peer, self._wide_greeting(peer, now_us)))
+        own = [Rumour(peer, beat.incarnation, beat.count, ALIVE) for beat in greeting.beats if beat.broker == peer]
+        events += self._spread([one for one in own if self._rumours.of(peer).state != ALIVE], peer, now_us)
+        return events + self._compare(peer, greeting)
+
+    def _compare(self, peer: str, greeting: Greeting) -> list[Event]:
+        """News travels while peers greet each other: only who differs twice in a row has missed something."""
+        same = (greeting.digest, greeting.lost) == (self.book.digest(), self._rumours.digest())
+        self._differs[peer] = 0 if same else self._differs.get(peer, 0) + 1
+        if self._differs[peer] < 2:
+            return []
+        self._differs[peer] = 0
+        events: list[Event] = []
+        if greeting.digest != self.book.digest():
+            events.append(Tell(peer, self.book.facts()))
+        if greeting.lost != self._rumours.digest():
+            events.append(Spread(peer, self._rumours.all_lost(), True))
+        return events
+
+    # What is said of those that are not watched here.
+
+    def companions(self) -> frozenset[str] | None:
+        return frozenset(self.watch.others()) if self.watch.is_wide else None
+
+    def companions_of(self, name: str) -> frozenset[str] | None:
+        return self.watch.companions_of(name) - {self.name} if self.watch.is_wide else None
+
+    def heard_of(self, peer: str, rumours: tuple[Rumour, ...], whole: bool, now_us: int) -> list[Event]:
+        if not self.watch.is_wide:
+            return []
+        answers = [answer for rumour in rumours for answer in self._answers(rumour, whole)]
+        heard = [_doubted(rumour) if whole else rumour for rumour in rumours]
+        told = {answer.broker for answer in answers}
+        events: list[Event] = [Spread(peer, tuple(answers))] if answers else []
+        return events + self._spread([*answers, *(item for item in heard if item.broker not in told)], peer, now_us)
+
+    def _answers(self, rumour: Rumour, whole: bool) -> list[Rumour]:
+        """What we know better: of ourselves, of whom we hear, and, where two compare all they know, of the others."""
+        broker = rumour.broker
+        if broker == self.name:
+            return [self._own_answer(rumour)] if rumour.state != ALIVE else []
+        if self.watch.watches(broker) and self.watch.is_alive(broker):
+            known = Rumour(broker, *self.watch.last_heard(broker), ALIVE)
+        else:
+            known = self._rumours.of(broker)
+        is_better = known.state == ALIVE and known.version > rumour.version
+        return [known] if is_better and (whole or self.watch.watches(broker)) and rumour.state != ALIVE else []
+
+    def _own_answer(self, rumour: Rumour) -> Rumour:
+        """Nobody is lost who says otherwise, with a greater number."""
+        self.incarnation = max(self.incarnation, rumour.incarnation)
+        self._count = max(self._count, rumour.count) + 1
+        return Rumour(self.name, self.incarnation, self._count, ALIVE)
+
+    def _spread(self, heard: list[Rumour] | tuple[Rumour, ...], source: str, now_us: int) -> list[Event]:
+        """Takes rumours in, those of our own watch too, and passes on what is news; everybody does so once."""
+        if not self.watch.is_wide:
+            return []
+        found, self.watch.verdicts = self.watch.verdicts, []
+        until_us = now_us + self.city.membership.hello_interval_ms * 1000
+        events: list[Event] = []
+        news: list[Rumour] = []
+        for rumour in (*found, *heard):
+            before = self._rumours.of(rumour.broker)
+            if self.book.is_member(rumour.broker) and self._rumours.hear(rumour, until_us):
+                news.append(rumour)
+                if rumour.state == LOST:
+                    self.watch.told_lost(rumour.broker)
+                is_new = before.state != ALIVE or rumour.incarnation != before.incarnation
+                if rumour.state == ALIVE and is_new and not self.watch.watches(rumour.broker):
+                    events.append(Returned(rumour.broker))
+        if news or self._rumours.run_out(now_us):
+            self.watch.choose(now_us)
+        if news:
+            told = tuple(news)
+            events += [Spread(peer, told) for peer in self.watch.others() if peer != source or found]
+        return events
 
     def told(self, peer: str, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
         """Takes over newer facts, and claims the own home back at once when they give it to someone else."""
+        adopted = self.adopt(facts, now_us)
         joining = {fact.key for fact in facts if fact.kind == BROKER}
         for fact in facts:
-            if fact.owner and fact.owner not in joining and not self.book.knows_broker(fact.owner):
+            if fact.owner and fact.owner not in joining and not self._may_have_been(fact.owner):
                 raise ProtocolViolation(f"{peer} sent facts of {fact.owner}, a broker that is not in the city's file")
-        changes = self.book.merge(facts)
+        changes = (*adopted, *self.book.merge(facts))
         for change in changes:
-            self.watch.vouched(change.after.owner, now_us)
+            if change.after.kind not in (CITY, FOLLOWS):  # these are old news to whoever was away
+                self.watch.vouched(change.after.owner, now_us)
         return self._changed((*changes, *self._reclaim()), peer, now_us)
 
+    def _may_have_been(self, broker: str) -> bool:
+        """A city that has changed may have had members of whom this broker never heard."""
+        return self.is_changed or self.book.knows_broker(broker)
+
     def propose(self, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
-        return self._changed(self.book.merge(facts), "", now_us)
+        adopted = self.adopt(facts, now_us)
+        return self._changed((*adopted, *self.book.merge(facts)), "", now_us)
 
     def restore(self, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
         events = super().restore(facts, now_us)
         self._count_members(now_us)
         return events
+
+    def city_changed(self, now_us: int) -> None:
+        self.watch.city_changed(self.city)
+        self._count_members(now_us)
 
     def overslept(self, now_us: int, pause_us: int) -> None:
         self.watch.overslept(now_us, pause_us)
@@ -87,9 +198,19 @@ class EmbeddedCoordinator(Coordinator):
     # Who is there.
 
     def alive(self, now_us: int) -> tuple[str, ...]:
-        return tuple(name for name in self.book.members if self.watch.is_alive(name))
+        """Counted again only when it has changed: it is asked for at every tick."""
+        if self._counted_at != self.watch.revision:
+            self._counted_at = self.watch.revision
+            self._living_now = tuple(name for name in self.book.members if self.watch.is_alive(name))
+        return self._living_now
+
+    def is_alive(self, name: str, now_us: int) -> bool:
+        return self.book.is_member(name) and self.watch.is_alive(name)
 
     def _living(self, now_us: int) -> list[Event]:
+        if self._counted == self.watch.revision:
+            return []
+        self._counted = self.watch.revision
         alive = self.alive(now_us)
         if alive == self._alive:
             return []
@@ -97,11 +218,20 @@ class EmbeddedCoordinator(Coordinator):
         return [AliveChanged(alive)]
 
     def _count_members(self, now_us: int) -> None:
+        self._rumours.forget(self.book.members)
         self.watch.count_members(self.book.members, now_us)
 
     def _greeting(self, now_us: int) -> Greeting:
-        own = Beat(self.name, self.incarnation, self._count, self._clients, 0)
-        return Greeting(self.incarnation, self.book.digest(), (own, *self.watch.beats(now_us)))
+        return Greeting(self.incarnation, self.book.digest(), (self._own_beat(), *self.watch.beats(now_us)))
+
+    def _wide_greeting(self, peer: str, now_us: int) -> Greeting:
+        """Of others it says only what the peer can use: of those that it watches too."""
+        beats = (self._own_beat(), *self.watch.beats_for(peer, now_us))
+        digests = self.book.digest(), self._rumours.digest()
+        return Greeting(self.incarnation, digests[0], beats, digests[1], self.watch.watches(peer))
+
+    def _own_beat(self) -> Beat:
+        return Beat(self.name, self.incarnation, self._count, self._clients, 0)
 
     # Who is responsible.
 
@@ -110,11 +240,10 @@ class EmbeddedCoordinator(Coordinator):
             return []
         # The source knows its own facts, but not the claims that they made us do.
         claimed = any(change.after.owner == self.name for change in changes)
-        told = {*self.watch.others(), *(change.after.key for change in changes if change.after.kind == BROKER)} - {
-            self.name
-        }
+        named = {change.after.key for change in changes if change.after.kind == BROKER}
+        told = {*self.watch.others(), *named, *self.leaving()} - {self.name}
         events = self.events_of(changes, tuple(sorted(peer for peer in told if peer != source or claimed)))
-        if any(change.after.kind == BROKER for change in changes):
+        if any(change.after.kind in (BROKER, CITY) for change in changes):
             self._count_members(now_us)
             events += self._living(now_us)
         return events
@@ -124,11 +253,15 @@ class EmbeddedCoordinator(Coordinator):
         if self.name not in self.book.members:
             return ()
         found = list(self._reclaim())
+        judged = self.watch.revision, self.book.revision
+        if self._judged == judged:
+            return tuple(found)
         living = {name: self._load(name) for name in self.alive(now_us)}
         if self.book.owners() <= living.keys():
+            self._judged = judged
             return tuple(found)
         for fact in self.book.facts():
-            if not fact.owner or fact.owner in living or fact.kind == BROKER:
+            if not fact.owner or fact.owner in living or fact.kind in ABOUT_BROKERS:
                 continue
             if self.succession.heir(fact, living) == self.name:
                 found += self._claim(fact)
@@ -149,3 +282,10 @@ class EmbeddedCoordinator(Coordinator):
 
     def _load(self, broker: str) -> int:
         return self._clients if broker == self.name else self.watch.clients(broker)
+
+
+def _doubted(rumour: Rumour) -> Rumour:
+    """What whoever was away says of others may be its own mistake: they have time to answer."""
+    if rumour.state != LOST:
+        return rumour
+    return Rumour(rumour.broker, rumour.incarnation, rumour.count, DOUBTED)

@@ -28,6 +28,10 @@ class Succession(ABC):
     def home(self, fact: Fact) -> str:
         """The broker that claims the fact back whenever it is there; empty: whoever has it keeps it."""
 
+    def anchor(self, fact: Fact) -> str:
+        """The broker that knows everybody who wants the key's topics, whoever owns it; empty: the one at home."""
+        return ""
+
     @abstractmethod
     def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
         """Who takes over, of the living with the number of their clients, when the owner is gone; empty: nobody."""
@@ -63,6 +67,11 @@ class TopicTable:
         self.succession = succession
         self.kind = succession.kind
 
+    def succession_changed(self, succession: Succession) -> None:
+        """The city has another description."""
+        self.succession = succession
+        self.kind = succession.kind
+
     def owner(self, key: str) -> str:
         """The responsible broker, or the empty string where nobody is."""
         return self.book.owner(self.kind, key)
@@ -72,6 +81,9 @@ class TopicTable:
         fact = self.book.get(self.kind, key)
         home = self.succession.home(fact)
         return home if home in self.book.members else fact.owner
+
+    def anchor(self, key: str) -> str:
+        return self.succession.anchor(self.book.get(self.kind, key))
 
     def epoch(self, key: str) -> int:
         return self.book.get(self.kind, key).epoch

@@ -5,6 +5,9 @@ of all brokers. They miss it after a few hello intervals, tell each other at onc
 another watcher has heard nothing either. Everybody else takes their word. So a lost broker is missed by the whole city
 as soon as by its cluster.
 
+In a city of more than `mesh_up_to` brokers the others watched here are companions alone (companions.py), and what is
+found out of them goes around as rumours (rumours.py).
+
 Under load greetings come late, and a takeover would add load. So whoever is late itself does not judge, a broker whose
 greetings come slowly is given more time, and one that was taken for gone and lived on is given twice the time.
 """
@@ -13,7 +16,9 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from metromq.federation.city import City
+from metromq.federation.coordination.companions import companions_of
 from metromq.federation.coordination.coordinator import Beat
+from metromq.federation.coordination.rumours import ALIVE, LOST, Rumour, Rumours
 
 BESIDE: Final = 2  # brokers on each side in the list of all that watch a broker, whatever its cluster
 MOST_DOUBT: Final = 8  # how many times longer a broker is waited for that was wrongly taken for gone
@@ -39,33 +44,75 @@ class _Member:
 
 @final
 class Watch:
-    """What one broker knows of the others' lives. Times are microseconds of a monotonic clock."""
+    """What one broker knows of the others' lives. Times are microseconds of a monotonic clock.
 
-    def __init__(self, city: City, name: str) -> None:
+    It has many methods because each reason for more patience, and each thing that it is asked, has its own.
+    """
+
+    def __init__(self, city: City, name: str, rumours: Rumours) -> None:
         self._city = city
         self._name = name
+        self._rumours = rumours
+        self.is_wide = False  # not everybody is watched here
+        self.revision = 0  # grows when somebody is taken for gone, or for alive again
+        self.verdicts: list[Rumour] = []  # what was found out here, for everybody to know; whoever tells them clears it
+        self._names: tuple[str, ...] = ()
         self._interval_us = city.membership.hello_interval_ms * 1000
+        self._least_us = self._interval_us * city.membership.missed_hellos  # nobody is given less time
+        self._greet_us = 0  # before then nobody is to be greeted
         self._members: dict[str, _Member] = {}
         self._watchers: dict[str, frozenset[str]] = {}
         self._ticked_us = -1
         self._late_us = 0  # how late our own ticks have been of late
 
+    def city_changed(self, city: City) -> None:
+        """Before the members are counted again."""
+        self._city = city
+        self._interval_us = city.membership.hello_interval_ms * 1000
+
     def count_members(self, names: tuple[str, ...], now_us: int) -> None:
+        self._names = names
+        self.is_wide = len(names) > self._city.membership.mesh_up_to
+        self.choose(now_us)
+
+    def choose(self, now_us: int) -> None:
+        """Whom to watch; to be called again when somebody was lost or is back."""
+        self.revision += 1
         # At the start everybody has time to find us: a broker that has just started must not claim the whole city.
-        found_us = now_us + DIALLED_US
+        found_us = now_us if self.is_wide and self._members else now_us + DIALLED_US
+        chosen = self.companions_of(self._name) if self.is_wide else set(self._names) - {self._name}
         self._members = {
-            other: self._members.get(other) or _Member(0, 0, 0, found_us) for other in names if other != self._name
+            other: self._members.get(other) or self._newcomer(other, found_us)
+            for other in (sorted(chosen) if self.is_wide else self._names)
+            if other in chosen
         }
+        self._greet_us = 0
         before = self._watchers.get(self._name, frozenset())
-        self._watchers = {name: self._watchers_of(name, sorted(names)) for name in names}
+        self._watchers = {name: self._watchers_of(name) for name in (*self._members, self._name)}
+        if self.is_wide:  # asked again it could be others: of who is watched no longer only rumours are believed
+            self._watchers[self._name] = frozenset(chosen)
         for other in self._watchers.get(self._name, frozenset()) - before:
             self._members[other].heard_us = max(self._members[other].heard_us, now_us)  # it greeted us rarely so far
 
-    def _watchers_of(self, name: str, names: list[str]) -> frozenset[str]:
+    def _newcomer(self, name: str, found_us: int) -> _Member:
+        known = self._rumours.of(name)
+        member = _Member(known.incarnation, known.count, 0, found_us)
+        member.gone = self._rumours.is_lost(name)
+        return member
+
+    def _watchers_of(self, name: str) -> frozenset[str]:
+        if self.is_wide:
+            return self.companions_of(name)
+        if name not in self._names:
+            return frozenset()
+        names = sorted(self._names)
         cluster, place = self._city.cluster_of(name), names.index(name)
         near = {names[(place + step) % len(names)] for step in range(-BESIDE, BESIDE + 1)}
         near |= {other for other in names if cluster and self._city.cluster_of(other) == cluster}
         return frozenset(near - {name})
+
+    def companions_of(self, name: str) -> frozenset[str]:
+        return companions_of(name, self._names, lambda other: not self.is_alive(other))
 
     # What is heard.
 
@@ -82,13 +129,15 @@ class Watch:
             if news and not beat.gone:
                 self._lives(member, beat, now_us)
             elif beat.gone and (beat.incarnation, beat.count) == (member.incarnation, member.count):
-                member.gone = member.gone or self._believes(peer, beat.broker)
+                self._set_gone(member, member.gone or self._believes(peer, beat.broker))
 
     def _lives(self, member: _Member, beat: Beat, now_us: int) -> None:
         heard_us = now_us - beat.age_ms * 1000
         if member.incarnation:
             heard_us = max(member.heard_us, heard_us)
         is_same = beat.incarnation == member.incarnation
+        if member.gone or not (is_same or not member.incarnation):
+            self._found(beat.broker, beat.incarnation, beat.count, ALIVE)
         if member.gone and is_same:
             self._was_wrong(member, now_us)
         elif is_same:
@@ -96,7 +145,16 @@ class Watch:
         else:
             member.doubt, member.pace_us = 1, 0
         member.incarnation, member.count, member.clients = beat.incarnation, beat.count, beat.clients
-        member.heard_us, member.suspected_us, member.gone = heard_us, -1, False
+        member.heard_us, member.suspected_us = heard_us, -1
+        self._set_gone(member, False)
+
+    def _set_gone(self, member: _Member, gone: bool) -> None:
+        self.revision += gone != member.gone
+        member.gone = gone
+
+    def _found(self, broker: str, incarnation: int, count: int, state: int) -> None:
+        if self.is_wide:
+            self.verdicts.append(Rumour(broker, incarnation, count, state))
 
     def _was_wrong(self, member: _Member, now_us: int) -> None:
         member.doubt = min(member.doubt * 2, MOST_DOUBT)
@@ -106,6 +164,12 @@ class Watch:
         """Whoever watches a broker itself takes nobody's word for its end."""
         return peer in self._watchers[broker] and self._name not in self._watchers[broker]
 
+    def told_lost(self, broker: str) -> None:
+        """Everybody says so: only who has heard the broker itself knows better."""
+        member = self._members.get(broker)
+        if member is not None and member.spoke_us < 0:
+            self._set_gone(member, True)
+
     def vouched(self, broker: str, now_us: int) -> None:
         """It has done something that only the living do."""
         member = self._members.get(broker)
@@ -113,7 +177,10 @@ class Watch:
             if member.gone:
                 self._was_wrong(member, now_us)
             member.heard_us = max(member.heard_us, now_us - self._interval_us)
-            member.suspected_us, member.gone = -1, False
+            member.suspected_us = -1
+            if member.gone:
+                self._found(broker, member.incarnation, member.count + 1, ALIVE)
+            self._set_gone(member, False)
 
     def overslept(self, now_us: int, pause_us: int) -> None:
         for member in self._members.values():
@@ -130,16 +197,30 @@ class Watch:
         if gap_us > self._interval_us:
             return ()  # what came meanwhile has not been read yet
         told: set[str] = set()
+        sooner_us = self._sooner_us()
         for name, member in self._members.items():
-            if member.gone or now_us - member.heard_us < self._patience_us(name, member, now_us):
+            silence_us = now_us - member.heard_us
+            if member.gone or (member.doubt == 1 and silence_us < self._least_us - sooner_us):
+                continue
+            if silence_us < self._patience_us(name, member, now_us):
                 continue
             if member.suspected_us < 0:
                 member.suspected_us = now_us
                 told |= self._watchers[name]
             if self._is_confirmed(name, member, now_us):
-                member.gone = True
+                self._lose(name, member)
                 told |= self._members.keys()
         return tuple(sorted(name for name in told if name in self._members and not self._members[name].gone))
+
+    def _lose(self, name: str, member: _Member) -> None:
+        self._set_gone(member, True)
+        self._found(name, member.incarnation, member.count, LOST)
+
+    def confirm(self, now_us: int) -> None:
+        """Somebody has spoken: does it agree about those whose silence is too long?"""
+        for name, member in self._members.items():
+            if member.suspected_us >= 0 and not member.gone and self._is_confirmed(name, member, now_us):
+                self._lose(name, member)
 
     def _patience_us(self, name: str, member: _Member, now_us: int) -> int:
         if member.doubt > 1 and now_us - member.doubted_us > FORGIVEN_US:
@@ -147,7 +228,12 @@ class Watch:
         every_us = self._every_us(name)
         is_slow = member.pace_us * 2 > every_us * 3  # hellos wait for ticks, so a little more is usual
         pace_us = min(member.pace_us, every_us * MOST_SLOWNESS) if is_slow else every_us
-        return pace_us * self._city.membership.missed_hellos * member.doubt + self._late_us
+        sooner_us = self._sooner_us()
+        return pace_us * self._city.membership.missed_hellos * member.doubt - sooner_us + self._late_us
+
+    def _sooner_us(self) -> int:
+        """Who hears of a loss by rumour should know as soon as others do that hear nothing themselves."""
+        return self._interval_us // 2 if self.is_wide else 0
 
     def _every_us(self, name: str) -> int:
         far = 1 if name in self._watchers.get(self._name, ()) else self._city.membership.far_factor
@@ -160,16 +246,30 @@ class Watch:
             return True
         others = [self._members[other] for other in self._watchers[name] if other in self._members]
         asked = [other for other in others if not other.gone and now_us - other.spoke_us < patience_us]
+        if self.is_wide:  # few share the watch: who is silent itself is not waited for
+            asked = [other for other in asked if other.suspected_us < 0]
         return not asked or any(other.spoke_us >= member.suspected_us for other in asked)
 
     def is_alive(self, broker: str) -> bool:
         if broker == self._name:
             return True
         member = self._members.get(broker)
-        return member is not None and not member.gone
+        if member is not None:
+            return not member.gone
+        return self.is_wide and not self._rumours.is_lost(broker)
 
     def clients(self, broker: str) -> int:
-        return self._members[broker].clients
+        """How many it has; -1: nobody says so here."""
+        member = self._members.get(broker)
+        return member.clients if member is not None and member.incarnation else -1
+
+    def watches(self, broker: str) -> bool:
+        return broker in self._members
+
+    def last_heard(self, broker: str) -> tuple[int, int]:
+        """Incarnation and count of the last sign of life of a broker that is watched here."""
+        member = self._members[broker]
+        return member.incarnation, member.count
 
     def others(self) -> tuple[str, ...]:
         return tuple(self._members)
@@ -178,19 +278,32 @@ class Watch:
 
     def due(self, now_us: int) -> list[str]:
         """The members to greet now."""
+        if now_us < self._greet_us:
+            return []
         every = ((name, member.greeted_us + self._every_us(name)) for name, member in self._members.items())
         return [name for name, due_us in every if now_us >= due_us]
 
     def greeted(self, names: list[str], now_us: int) -> None:
         for name in names:
             self._members[name].greeted_us = now_us
+        waits = (member.greeted_us + self._every_us(name) for name, member in self._members.items())
+        self._greet_us = min(waits, default=0)
 
     def beats(self, now_us: int) -> tuple[Beat, ...]:
+        return tuple(self._beat(name, member, now_us) for name, member in self._members.items() if member.incarnation)
+
+    def beats_for(self, peer: str, now_us: int) -> tuple[Beat, ...]:
+        """Of those that the peer watches too; who is lost it hears as a rumour."""
+        shared = ((name, self._members.get(name)) for name in self._watchers.get(peer, ()))
         return tuple(
-            Beat(name, member.incarnation, member.count, member.clients, self._age_ms(member, now_us), member.gone)
-            for name, member in self._members.items()
-            if member.incarnation
+            self._beat(name, member, now_us)
+            for name, member in shared
+            if member is not None and member.incarnation and not member.gone
         )
+
+    def _beat(self, name: str, member: _Member, now_us: int) -> Beat:
+        age_ms = self._age_ms(member, now_us)
+        return Beat(name, member.incarnation, member.count, member.clients, age_ms, member.gone)
 
     def _age_ms(self, member: _Member, now_us: int) -> int:
         return (now_us - member.heard_us) // 1000

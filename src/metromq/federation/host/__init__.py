@@ -2,8 +2,11 @@
 
 from metromq.federation.host.host import Host, Reporting
 from metromq.federation.host.last_wills import WILL_SUFFIX
+from metromq.federation.host.leaving import DRAINED, GONE
 
 __all__ = [
+    "DRAINED",
+    "GONE",
     "WILL_SUFFIX",
     "Host",
     "Reporting",

@@ -8,7 +8,8 @@ from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PRO
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import Unpacker
-from metromq.protocol.session import SENT, Entry, Hub, SeenIds, Session, records, store, unpack_seen
+from metromq.protocol.session import SENT, Entry, Hub, Message, SeenIds, Session, records, store, unpack_seen
+from metromq.protocol.topics import matches
 
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
 
@@ -21,6 +22,25 @@ class ArrivingSession:
         self.complete = False
         self.left_over: list[Entry] = []  # what came here for the session while it was away
         self.missed: list[tuple[str, int]] = []  # filters of which not all brokers were told before, and their age
+        self.is_alone = True  # no other part of the session comes meanwhile
+        self._newest: dict[str, int] = {}  # of each origin, of what has come
+        self._last = -1  # the session's sequence behind it; -1: something may be out of order
+
+    def begins_behind(self, sequence: int) -> None:
+        self._last = sequence
+
+    def came(self, waiting: list[Waiting], before: int, after: int) -> None:
+        """A piece was queued, which made the session's sequence grow."""
+        is_whole = before == self._last  # nothing came in between
+        for item in waiting:
+            message = item.message
+            is_whole = is_whole and message.origin_offset > self._newest.get(message.origin, -1)
+            self._newest[message.origin] = message.origin_offset
+        self._last = after if is_whole else -1
+
+    def is_in_order(self, sequence: int) -> bool:
+        """Whether nothing but what came is in the session's queue, with each origin's messages one after the other."""
+        return self._last == sequence and self.is_alone and not self.left_over and not self.missed
 
 
 @final
@@ -50,8 +70,13 @@ class Arrivals:
         if arrival is not None and arrival.number != piece.number:
             arrival = None
         is_aligned = arrival is not None and not arrival.merges and not arrival.complete
+        before = session.backlog.sequence
+        came_later = arrival is not None and arrival.complete
         for item in piece.waiting:
-            self._queue(session, item, is_aligned)
+            if self._queue(session, item, is_aligned) and came_later:
+                self._count(item.message)
+        if arrival is not None:
+            arrival.came(piece.waiting, before, session.backlog.sequence)
         if arrival is not None and piece.flags & COMPLETE:
             self._completed(session, arrival, piece)
         self._hub.delivery.suspect(session)  # the rights here count, not those of the broker that queued it
@@ -68,7 +93,10 @@ class Arrivals:
         resumes = session is not None and not returns and not passes and _is_newer(piece, session)
         merges = session is not None and not returns and not resumes
         arrival = ArrivingSession(piece.number, merges)
-        self._by_client.setdefault(piece.client, {})[old] = arrival
+        arrivals = self._by_client.setdefault(piece.client, {})
+        for other in arrivals.values():
+            other.is_alone = arrival.is_alone = False
+        arrivals[old] = arrival
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
@@ -86,16 +114,22 @@ class Arrivals:
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
         if merges:
             self._drop_known(session, seen)
+            self._count_on(session, piece.sequence)
             seen.merge(session.seen or SeenIds())
         else:
             _go_on(session, piece, kept)
         session.seen = None if passes else seen
         self._settle(session, piece)
         self._subscribe(session, piece.grants, merges, left)
+        if not session.backlog.unsettled():
+            arrival.begins_behind(session.backlog.sequence)
         return session
 
     def _settle(self, session: Session, piece: Piece) -> None:
         """What both parts of a session agree on, written down."""
+        if session.will is not None and _is_newer(piece, session):  # its client has been elsewhere since it left it
+            self._hub.sessions.void_will(session)
+            self._hub.city.federation.will_changed(session)
         session.greeted_us = max(session.greeted_us, piece.greeted_us)
         session.opened_us = min(session.opened_us, piece.opened_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
@@ -116,14 +150,19 @@ class Arrivals:
 
     def _completed(self, session: Session, arrival: ArrivingSession, piece: Piece) -> None:
         arrival.complete = True
-        if not arrival.merges and piece.sequence > session.backlog.sequence:
-            session.backlog.sequence = piece.sequence
-            self._hub.sessions.record(session)
+        if not arrival.merges:
+            self._count_on(session, piece.sequence)
         for entry in arrival.left_over:
             self._requeue(session, entry)
         for topic_filter, age_us in arrival.missed:
             self._catch_up.for_session(session, topic_filter, age_us)
-        self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session))
+        self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session, arrival))
+
+    def _count_on(self, session: Session, sequence: int) -> None:
+        """The client may know packet identifiers up to this one: they must not stand for other messages."""
+        if sequence > session.backlog.sequence:
+            session.backlog.sequence = sequence
+            self._hub.sessions.record(session)
 
     def _subscribe(self, session: Session, grants: list[bytes], merges: bool, left: frozenset[str]) -> None:
         """Subscriptions are as they come, or, where two parts meet, those of both; `left` are those it left with."""
@@ -144,23 +183,33 @@ class Arrivals:
 
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
-        for peer in self._node.peers:
+        peers = self._node.peers if piece.senders is None else sorted({*piece.senders, old} - {self._node.name})
+        for peer in peers:
             self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old))
         self._departures.send_signal(old, Signal(MARKER, piece.client, piece.number, old))
 
-    def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> None:
+    def _count(self, message: Message) -> None:
+        """What came to the old broker after the session had left was not counted there."""
+        counts = self._hub.topic_counts
+        if counts.recording:
+            counts.of(message.topic).delivered(1, 0, 1, len(message.payload), message.origin)
+
+    def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> bool:
+        """False: the client has had it."""
         hub = self._hub
         # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one.
-        if hub.delivery.came_already(session, item.message, not is_aligned):
-            return
+        for_sure = not is_aligned and _wants_surely(session, item.message.topic)
+        if hub.delivery.came_already(session, item.message, for_sure):
+            return False
         if not is_aligned:
             if item.state <= SENT:  # of the others the client has had the message
                 hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, 0)
-            return
+            return item.state <= SENT
         if item.sequence != session.backlog.sequence + 1:  # the client may know its packet identifier
             session.backlog.sequence = item.sequence - 1
             hub.sessions.record(session)
         hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, item.state)
+        return True
 
     def _requeue(self, session: Session, entry: Entry) -> None:
         """What came here for the session while it was away."""
@@ -181,13 +230,14 @@ class Arrivals:
             self._by_client.pop(signal.client, None)
             session = self._hub.sessions.get(signal.client)
             if session is not None:
-                self._release(session)
+                self._release(session, arrival)
 
-    def _release(self, session: Session) -> None:
+    def _release(self, session: Session, arrival: ArrivingSession) -> None:
         """Nothing older will come, or it has been waited for long enough."""
         if session.arriving and not session.closed and self.is_complete(session.client_id):
             session.arriving = False
-            self._put_in_order(session)
+            if not arrival.is_in_order(session.backlog.sequence):
+                self._put_in_order(session)
             self._hub.delivery.pump(session)
 
     def _put_in_order(self, session: Session) -> None:
@@ -196,9 +246,8 @@ class Arrivals:
         hub.backlogs.load_all(session.backlog)
         entries = [entry for entry in session.backlog.queue if not entry.state and not entry.dup]
         ordered = _by_origin(entries, [self._id(entry) for entry in entries])
-        if ordered == entries:
-            return
-        for entry in ordered:
+        right = next((place for place, entry in enumerate(ordered) if entry is not entries[place]), len(entries))
+        for entry in ordered[right:]:
             message = hub.backlogs.load(entry).named(self._node.name)
             hub.backlogs.abandon(session.backlog, entry)
             hub.sessions.queue_again(session, message, entry.flags, entry.identifiers, 0)
@@ -227,6 +276,13 @@ def _filters(piece: Piece) -> list[str]:
         if not share:
             found.append(topic_filter)
     return found
+
+
+def _wants_surely(session: Session, topic: str) -> bool:
+    """Whether it would get a message at QoS 1 or 2; otherwise its client has asked for less since one was queued."""
+    plain = ((topic_filter, grant) for topic_filter, grant in session.grants.items() if not grant.share)
+    is_member = any(grant.share for grant in session.grants.values())
+    return is_member or any(grant.qos and matches(topic_filter, topic) for topic_filter, grant in plain)
 
 
 def _is_newer(piece: Piece, session: Session) -> bool:

@@ -2,18 +2,20 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final, final
 
 from metromq.errors import OffsetsGone
-from metromq.federation.effects import HandOver, Replay, Reroute
+from metromq.federation.distribution import HOLD
+from metromq.federation.effects import GoAround, HandOver, Release, Replay, Reroute
 from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER, RELAY
 from metromq.protocol import Packer, Unpacker
 from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
 from metromq.protocol.topics import matches
@@ -95,17 +97,51 @@ class CatchUp:
         taken = [
             entry
             for entry in (*backlog.inflight.values(), *backlog.queue)
-            if read_slip(entry.note).stage == OWNER
-            and self._node.router.key(hub.backlogs.load(entry).topic) == effect.key
+            if read_slip(entry.note).stage == OWNER and self._node.is_of(effect.key, hub.backlogs.load(entry).topic)
         ]
         for entry in taken:
             message = hub.backlogs.load(entry)
             slip = read_slip(entry.note)
             number = message.origin_offset if message.origin else message.offset
-            route = self._node.route(
-                message.topic, CLIENT, self._node.name, number, shares_done=slip.shares_done, check=True
-            )
+            done = tuple(dict.fromkeys((*slip.shares_done, *self._copies.shares_done(message))))
+            route = self._node.route(message.topic, CLIENT, self._node.name, number, shares_done=done, check=True)
             self._copies.rerouted(message.origin or self._node.name, number, route)
+            uses = SHARE if route.shares else 0
+            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
+            hub.backlogs.abandon(backlog, entry)
+
+    def go_around(self, effect: GoAround) -> None:
+        """What waits for a relay that is gone goes on without it, to the brokers that it was for."""
+        hub = self._hub
+        backlog = hub.links.backlog(effect.peer)
+        hub.backlogs.load_all(backlog)
+        for entry in [*backlog.inflight.values(), *backlog.queue]:
+            slip = read_slip(entry.note)
+            if not slip.targets:
+                continue
+            message = hub.backlogs.load(entry)
+            number = message.origin_offset if message.origin else message.offset
+            origin, limit = message.origin or self._node.name, slip.limit + 1
+            route = self._node.route(
+                message.topic, RELAY, origin, number, slip.served, check=True, limit=limit, targets=slip.targets
+            )
+            hops = _with_shares(route.hops, effect.peer, slip.shares)
+            hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in hops])
+            hub.backlogs.abandon(backlog, entry)
+
+    def release(self, effect: Release) -> None:
+        """What was held back while its topic changed hands goes to whoever is responsible now, in its order."""
+        hub = self._hub
+        backlog = hub.links.by_peer.get(HOLD)
+        if backlog is None or not backlog.unsettled():
+            return
+        hub.backlogs.load_all(backlog)
+        for entry in list(backlog.queue):
+            message = hub.backlogs.load(entry)
+            route = self._node.route(message.topic, CLIENT, self._node.name, message.offset)
+            if route.held:
+                continue
+            self._copies.released(message, route)
             uses = SHARE if route.shares else 0
             hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
             hub.backlogs.abandon(backlog, entry)
@@ -116,7 +152,7 @@ class CatchUp:
         names = {number: peer for peer, number in self._link_numbers().items()}
         for record in list(self._since(effect.age_us)):
             message = record.message
-            if message.kind == KIND_REPLAY or not message.qos or self._node.router.key(message.topic) != effect.key:
+            if message.kind == KIND_REPLAY or not message.qos or not self._node.is_of(effect.key, message.topic):
                 continue
             if not _is_distributed(record):
                 continue
@@ -133,26 +169,38 @@ class CatchUp:
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
             age_us = self._age_us(message)
-            if not _is_missing(record, message, effect.peer, number):
+            if not _concerns(message, effect.peer):
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
-            if not _is_distributed(record):
-                found = [text for text in found if not text.startswith(SHARE_PREFIX)]  # who sent it has chosen
-            if not found or not self._node.replays(message.topic, _published_at(message), age_us, now_us):
+            is_plain = any(not text.startswith(SHARE_PREFIX) for text in found)
+            is_plain = is_plain and _is_missing(record, effect.peer, number)
+            shares = self._unserved(record, [text for text in found if text.startswith(SHARE_PREFIX)])
+            if not is_plain and not shares:
                 continue
-            shares = tuple(text for text in found if text.startswith(SHARE_PREFIX))
-            served = (effect.peer,) if len(shares) == len(found) else ()
+            was_handed = message.kind == KIND_LINK and bool(record.uses & DISTRIBUTE)
+            if not self._node.replays(message.topic, _published_at(message), age_us, now_us, was_handed):
+                continue
+            served = () if is_plain else (effect.peer,)
+            self._copies.chosen(message, shares)
             hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
+
+    def _unserved(self, record: records.MessageRecord, shares: list[str]) -> tuple[str, ...]:
+        """The shared subscriptions of which nobody was chosen because none of their members was known."""
+        if not shares or not _is_distributed(record):  # otherwise who sent it has chosen
+            return ()
+        return tuple(share for share in shares if not self._copies.is_chosen(record.message, share))
 
     def for_session(self, session: Session, topic_filter: str, age_us: int) -> None:
         """What came here before the session did, and not to where it was: the session gets it now."""
         hub = self._hub
         grant = session.grants.get(topic_filter)
+        since_us = session.since_us(topic_filter)  # from then on it got here what came here
+        here_us = hub.clock.wall_us - since_us if since_us else 0
         for record in list(self._since(age_us)) if grant is not None and not grant.share else ():
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not matches(topic_filter, message.topic):
                 continue
-            if self._age_us(message) <= age_us and grant is not None and grant.qos:
+            if here_us <= self._age_us(message) <= age_us and grant is not None and grant.qos:
                 copy = message.named(self._node.name)
                 if not hub.delivery.came_already(session, copy):
                     hub.sessions.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
@@ -169,13 +217,25 @@ class CatchUp:
         return {peer: self._hub.links.backlog(peer).number for peer in self._node.peers}
 
 
+def _with_shares(hops: tuple[Hop, ...], peer: str, shares: tuple[str, ...]) -> list[Hop]:
+    """The copies, and for the peer one with the shared subscriptions whose members there were chosen."""
+    if not shares:
+        return list(hops)
+    own = [replace(hop, shares=shares) for hop in hops if hop.peer == peer] or [Hop(peer, FINAL, True, (peer,), shares)]
+    return [*(hop for hop in hops if hop.peer != peer), *own]
+
+
 def _wants(topic_filter: str, topic: str) -> bool:
     return matches(plain_filter(topic_filter), topic)
 
 
-def _is_missing(record: records.MessageRecord, message: Message, peer: str, number: int) -> bool:
-    if message.kind == KIND_REPLAY or not message.qos or message.origin == peer or message.topic.startswith("$"):
-        return False
+def _concerns(message: Message, peer: str) -> bool:
+    is_new = message.kind != KIND_REPLAY and message.origin != peer
+    return is_new and message.qos > 0 and not message.topic.startswith("$")
+
+
+def _is_missing(record: records.MessageRecord, peer: str, number: int) -> bool:
+    """Whether the peer's plain subscribers did not get it."""
     ours = [read_slip(target.note) for target in record.targets if target.number == number]
     return all(peer in slip.served for slip in ours)  # then it was only for members of shared subscriptions there
 

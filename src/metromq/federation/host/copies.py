@@ -1,23 +1,25 @@
 """Which peers get a copy of a message, and which shared subscriptions here: the node's answers for the hub."""
 
+from collections.abc import Callable
 from typing import Final, final
 
-from metromq.federation.distribution import NOWHERE, Arrival, Distribution, pass_shares, shares_for
+from metromq.federation.distribution import HELD, NOWHERE, Arrival, Distribution, joined, pass_shares, shares_for
 from metromq.federation.hop import Hop
-from metromq.federation.links.batch import CHECK, LinkMessage
+from metromq.federation.links.batch import CHECK, PASSED, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
-from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT
+from metromq.federation.stages import CLIENT, HANDOVER, OWNER
 from metromq.protocol import Remembered
-from metromq.protocol.session import Hub, LinkCopy, Message
+from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, Session
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
 
 
 @final
 class Copies:
-    def __init__(self, hub: Hub, node: Node, inbox: Inbox) -> None:
+    def __init__(self, hub: Hub, node: Node, inbox: Inbox, wants: Callable[[str], None]) -> None:
+        self._wants = wants  # there will be messages for a peer
         self._hub = hub
         self._inbox = inbox
         self._node = node
@@ -34,12 +36,19 @@ class Copies:
     def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
         """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
         self._entry, self._uses, self._sender = entry, uses, sender
+        if entry is not None and uses & DISTRIBUTE:
+            check = bool(entry.flags & CHECK) or entry.stage == HANDOVER
+            if check or self._inbox.has_marked_shares(entry.message.origin):
+                # Whoever distributed it before may have chosen members here; asked now, before we choose.
+                known = self.shares_done(entry.message, check)
+                entry.shares_done = tuple(dict.fromkeys((*entry.shares_done, *known)))
 
     def changed(self) -> None:
         """The node may decide differently from now on."""
         self._routed = None
 
     def for_hop(self, hop: Hop, flags: int = 0) -> LinkCopy:
+        self._wants(hop.peer)
         return LinkCopy(self._hub.links.backlog(hop.peer), slip_of(hop, flags))
 
     def of(self, message: Message) -> list[LinkCopy]:
@@ -72,15 +81,31 @@ class Copies:
             self._routed = message
         return self._route
 
+    def of_topic(self, topic: str) -> list[LinkCopy] | None:
+        """The copies of every QoS 0 message of a client here; None: each is asked for, since the router listens."""
+        ways = self._node.router.ways
+        return None if ways.leads and ways.expects(topic) else self.of_run(self._node.route(topic))
+
     def _of_client(self, message: Message) -> Distribution:
         log = self._hub.commits.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
+        self._node.published(message.topic)
         route = self._node.route(message.topic, CLIENT, self._node.name, number)
-        if route.serves and message.qos and log is not None:  # it may be handed back to us after a takeover
-            self._inbox.received(self._node.name, number, DISTRIBUTE)
-            self._served(self._node.name, number, route)
+        if route.held and message.qos and log is not None:
+            return HELD
+        if message.qos and log is not None:
+            if route.serves:  # it may be handed back to us after a takeover
+                self._inbox.received(self._node.name, number, DISTRIBUTE)
+            if route.serves or route.shares:  # own members did not wait for a broker out of reach
+                self._served(self._node.name, number, route)
         return route
+
+    def released(self, message: Message, route: Distribution) -> None:
+        """A message of a client that was held back is distributed only now."""
+        if route.serves:
+            self._inbox.received(self._node.name, message.offset, DISTRIBUTE)
+            self._served(self._node.name, message.offset, route)
 
     def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
@@ -96,12 +121,36 @@ class Copies:
             origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
         )
 
-    def shares_done(self, message: Message) -> tuple[str, ...]:
-        """The shared subscriptions of which members were chosen when the message was distributed here."""
-        origin = message.origin or self._node.name
-        number = message.origin_offset if message.origin else message.offset
+    def shares_done(self, message: Message, check: bool = True) -> tuple[str, ...]:
+        """The shared subscriptions of which members were chosen for a message, as far as this broker knows."""
         known = shares_for(self._node, message.topic)
-        return tuple(share for share in known if self._inbox.has_shared(origin, number, share))
+        return tuple(share for share in known if self.is_chosen(message, share, check))
+
+    def is_chosen(self, message: Message, share: str, check: bool = True) -> bool:
+        return self._inbox.has_shared(*self._id(message), share, check)
+
+    def chosen(self, message: Message, shares: tuple[str, ...]) -> None:
+        """Members are chosen of shared subscriptions that were not known when the message was distributed."""
+        self._inbox.shared(*self._id(message), shares, True)
+
+    def _id(self, message: Message) -> tuple[str, int]:
+        """Its origin and its number there."""
+        return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+
+    def recalled(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+        """After a restart: what a journalled message was used for, and the shared subscriptions that were chosen."""
+        origin, number = self._id(message)
+        slips = [read_slip(note) for note in notes]
+        own = self._node.announcer.shares_for(message.topic) if holders else []
+        here = [share for share in own if any(share in holder.grants for holder in holders)]
+        if message.kind in (KIND_LINK, KIND_WILL) and number >= 0:
+            self._inbox.received(origin, number, uses, here)
+        elif uses:
+            self._inbox.rerouted(origin, number, here)
+        chosen = [share for slip in slips for share in (*slip.shares, *slip.shares_done)]
+        if uses & DISTRIBUTE or (message.kind == KIND_PUBLISH and all(slip.stage != OWNER for slip in slips)):
+            chosen += here  # who distributes a message chooses for all
+        self._inbox.shared(origin, number, dict.fromkeys(chosen))
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
@@ -109,7 +158,12 @@ class Copies:
         gone = tuple(share for share in shares if not self._node.announcer.members(share))
         here = tuple(share for share in shares if share not in gone)
         passed = self._pass_on(entry, gone) if gone else ()
+        left = [share for share in gone if not any(share in hop.shares for hop in passed)]
+        if left and message.qos:
+            self._inbox.not_shared(*self._id(message), left)
         if not self._uses & DISTRIBUTE:
+            if message.qos and entry.shares_done:
+                self._inbox.shared_elsewhere(*self._id(message), entry.shares_done)
             return Distribution(passed, here) if shares else NOWHERE
         route = self._node.route(
             message.topic,
@@ -121,13 +175,14 @@ class Copies:
             entry.shares_done,
             bool(entry.flags & CHECK),
             entry.limit,
+            entry.targets,
         )
         if message.qos:
             self._served(message.origin, message.origin_offset, route, entry)
-        return Distribution(route.hops + passed, route.shares, route.dropped) if passed else route
+        return Distribution(joined((*route.hops, *passed)), route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:
         message = entry.message
         arrival = Arrival(message.topic, entry.stage, message.origin, message.origin_offset, entry.served)
-        arrival.limit = entry.limit
+        arrival.limit, arrival.passed = entry.limit, bool(entry.flags & PASSED)
         return pass_shares(self._node, shares, arrival, self._sender)

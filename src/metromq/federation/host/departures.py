@@ -7,6 +7,7 @@ With the markers of all brokers the session is drained. Until then what still co
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Final, final
 
 from metromq.federation.hop import Hop
@@ -26,8 +27,11 @@ from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import KIND_REPLAY, Entry, Hub, Message, SeenIds, Session, store
 
-ENTRIES_PER_TURN: Final = 256  # other clients must not wait while a long queue leaves
+# Other clients, here and at the new broker, must not wait while a long queue moves: a turn sends so much,
+ENTRIES_PER_TURN: Final = 256
+BYTES_PER_TURN: Final = 1 << 20
 PIECE_BYTES: Final = 128 * 1024
+TURNS_UNDER_WAY: Final = 2  # and what the new broker has not stored yet is no more than that of so many turns
 
 
 @final
@@ -40,10 +44,12 @@ class Departure:
         self.markers: set[str] = set()
         self.first = True
         self.complete = False
+        self.under_way: list[int] = []  # what the new broker has not stored: the last offset of each turn
         self.left = 0  # entries that waited when the session was taken and have not been sent yet
         self.incoming: list[int] = []  # what was sent, in case that the session comes back without having arrived
         self.filters = frozenset(session.grants)  # that it left with
         self.seen = SeenIds()
+        self.senders: frozenset[str] | None = None  # whose markers are waited for; None: everybody's
         self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
 
@@ -56,10 +62,13 @@ class Departures:
         self._arrives = arrives  # whether a client's session is still coming here
         self._by_client: dict[str, Departure] = {}
 
-    def begin(self, session: Session, to: str, number: int, taken_us: int) -> None:
+    def begin(
+        self, session: Session, to: str, number: int, taken_us: int, senders: frozenset[str] | None = None
+    ) -> None:
         self._hub.backlogs.load_all(session.backlog)
         self.cancel(session.client_id)  # it was on its way to another broker
         departure = Departure(session, to, number, taken_us)
+        departure.senders = senders
         departure.left = len(session.backlog.inflight) + len(session.backlog.queue)
         self._by_client[session.client_id] = departure
         session.departed_to, session.departed_us = to, taken_us
@@ -107,7 +116,10 @@ class Departures:
 
     def is_busy(self) -> bool:
         """Whether the next turn should come soon."""
-        return any(not departure.complete for departure in self._by_client.values())
+        if not self._by_client:
+            return False
+        up = self._node.up
+        return any(not departure.complete and departure.to in up for departure in self._by_client.values())
 
     def marked(self, signal: Signal, by: str) -> None:
         departure = self._by_client.get(signal.client)
@@ -121,33 +133,43 @@ class Departures:
             if session.closed:
                 self.cancel(session.client_id)
                 continue
-            if not departure.complete or session.backlog.unsettled():
+            if (not departure.complete or session.backlog.unsettled()) and self._has_room(departure):
                 self._send_some(departure)
             self._end_if_drained(departure)
+
+    def _has_room(self, departure: Departure) -> bool:
+        """Whether the new broker has stored enough of what was sent before."""
+        links = self._hub.links
+        backlog = links.backlog(departure.to)
+        departure.under_way = [last for last in departure.under_way if not links.has_all_through(backlog, last)]
+        return len(departure.under_way) < TURNS_UNDER_WAY
 
     def _send_some(self, departure: Departure) -> None:
         hub, session = self._hub, departure.session
         hub.backlogs.load_all(session.backlog)
-        entries = [*session.backlog.inflight.values(), *session.backlog.queue][:ENTRIES_PER_TURN]
+        waiting = chain(session.backlog.inflight.values(), session.backlog.queue)
+        entries, _ = self._cut(list(islice(waiting, ENTRIES_PER_TURN)), BYTES_PER_TURN)
         rest = entries
+        last = -1
         while rest or not departure.complete:
-            some, rest = self._cut(rest)
+            some, rest = self._cut(rest, PIECE_BYTES)
             departure.left -= len(some)
             is_last = departure.left <= 0 and not departure.complete
             piece = self._piece(departure, some, COMPLETE if is_last else 0)
             departure.first = False
             departure.complete = departure.complete or is_last
-            self._send(departure.to, encode_piece(piece))
+            last = self._send(departure.to, encode_piece(piece))
             if not rest:
                 break
+        departure.under_way.append(last)
         for entry in entries:
             hub.backlogs.abandon(session.backlog, entry)
 
-    def _cut(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+    def _cut(self, entries: list[Entry], limit_bytes: int) -> tuple[list[Entry], list[Entry]]:
         size = count = 0
         for entry in entries:
             size += len(self._hub.backlogs.load(entry).payload)
-            if count and size > PIECE_BYTES:
+            if count and size > limit_bytes:
                 break
             count += 1
         return entries[:count], entries[count:]
@@ -165,6 +187,7 @@ class Departures:
             piece.incoming = list(session.incoming)
             piece.untold = self._untold(session)
             piece.base = session.arrival
+            piece.senders = departure.senders
             departure.seen = self.seen_by(session)
             departure.seen.merge(departure.passing)
             departure.incoming = piece.incoming
@@ -215,15 +238,18 @@ class Departures:
         session = departure.session
         if not departure.complete or session.backlog.unsettled() or self._arrives(session.client_id):
             return
-        if departure.markers >= {self._node.name, *self._node.peers}:
+        senders = self._node.peers if departure.senders is None else departure.senders
+        if departure.markers.issuperset(senders) and departure.markers >= {self._node.name, departure.to}:
             self._hub.sessions.close(session)
             self.cancel(session.client_id)
 
     def send_signal(self, to: str, signal: Signal) -> None:
         self._send(to, encode_signal(signal))
 
-    def _send(self, to: str, payload: bytes) -> None:
+    def _send(self, to: str, payload: bytes) -> int:
+        """The offset by which the peer acknowledges it."""
         message = Message(TOPIC, payload, 1)
         message.time_us = self._hub.clock.wall_us
         message.kind = KIND_REPLAY
         self._hub.publishing.deliver12(message, [], [self._copies.for_hop(Hop(to, FINAL))], None, 0)
+        return message.offset

@@ -10,14 +10,20 @@ from typing import Any, Final, final
 
 from metromq.errors import PeerViolation
 from metromq.federation.city import City
+from metromq.federation.description import Description, differences
 from metromq.federation.effects import (
+    CityFollowed,
     ClockSkewed,
+    Drain,
     Effect,
     FactsLearnt,
     FireWill,
+    GoAround,
     HandOver,
     Keep,
     NeighboursChanged,
+    Release,
+    Reopen,
     Replay,
     Reroute,
     RetainedTold,
@@ -31,13 +37,23 @@ from metromq.federation.effects import (
 )
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.draining import Draining
 from metromq.federation.host.last_wills import LastWills
+from metromq.federation.host.leaving import Leaving
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
-from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, decode_frame, encode_frame
+from metromq.federation.links.frames import (
+    BATCH_TOPIC,
+    CONTROL_TOPIC,
+    RUN_TOPIC,
+    Hello,
+    Rest,
+    decode_frame,
+    encode_frame,
+)
 from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.relay import RELAY_TOPIC, RelayTransport
@@ -45,8 +61,6 @@ from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
 from metromq.protocol import Packer, Unpacker, reasons
 from metromq.protocol.session import (
-    KIND_LINK,
-    KIND_WILL,
     Federation,
     Hub,
     LinkCopy,
@@ -58,7 +72,10 @@ from metromq.protocol.session import (
 )
 
 TICKS_PER_HELLO: Final = 5
+HEIRS_S: Final = 60.0  # so long after a broker has left the city its heirs are surely known
 BUSY_TICK_S: Final = 0.01
+REST_AFTER_S: Final = 30.0  # without anything to send
+LOOK_S: Final = 1.0  # between looks for links that are idle
 LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
 
 
@@ -71,36 +88,44 @@ class Host(Federation):
     """
 
     def __init__(self, city: City, name: str, hub: Hub, report: Reporting) -> None:
-        self.city = city
         self.name = name
         self.hub = hub
         self.node = Node(city, name, hub.clock.wall_us, self._now_us(), lambda: hub.clock.wall_us)
         self.inbox = Inbox()
         self.links: dict[str, Link] = {}
         self.heard: dict[str, NetworkConnection] = {}  # connections over which peers speak to us
-        self._hello_s = city.membership.hello_interval_ms / 1000
-        self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
+        self.on_city: Callable[[Description], None] = lambda description: None  # told of every new description
         self._report = report
         self._transport: RelayTransport | None = None
         self._ticked_at = hub.clock.now
         self._timers = Timers()
-        self._copies = Copies(hub, self.node, self.inbox)
+        self._copies = Copies(hub, self.node, self.inbox, self._wants_link)
+        self._kept: frozenset[str] = frozenset()  # peers whose links never rest
+        self._falling_asleep: set[str] = set()  # peers that were told that their link will rest
+        self._looked_at = hub.clock.now
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
         self._catch_up = CatchUp(hub, self.node, self._copies)
+        self._draining = Draining(hub, self.node, self.run)
         self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
         self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
+        self.leaving = Leaving(hub, self.node, self.roaming, self.run, self.change_city, report)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._send_frame,
             Keep: self._keep,
             RoutesChanged: self._routes_changed,
             FactsLearnt: self._facts_learnt,
+            CityFollowed: self._city_followed,
             NeighboursChanged: self._neighbours_changed,
+            Reopen: self._reopen,
             Reroute: self._catch_up.reroute,
+            GoAround: self._catch_up.go_around,
             HandOver: self._catch_up.hand_over,
             Replay: self._catch_up.replay,
             SendRetained: self._retained.send,
             RetainedTold: self._retained.told,
+            Drain: self._draining.begin,
+            Release: self._catch_up.release,
             SessionFound: self.roaming.found,
             SessionRefused: self.roaming.refused,
             SessionTaken: self.roaming.taken,
@@ -112,6 +137,19 @@ class Host(Federation):
     def _now_us(self) -> int:
         return int(self.hub.clock.now * 1_000_000)
 
+    @property
+    def city(self) -> City:
+        """As it is now."""
+        return self.node.city
+
+    @property
+    def _hello_s(self) -> float:
+        return self.city.membership.hello_interval_ms / 1000
+
+    @property
+    def tick_s(self) -> float:
+        return min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
+
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self, transport: Transport) -> None:
@@ -121,8 +159,12 @@ class Host(Federation):
         self._ticked_at = self.hub.clock.now
         if self._catch_up.away_us() >= 0:
             self.node.restarted(self._catch_up.away_us(), self._now_us())
+        self._kept = frozenset(self.node.neighbours)
         for peer in self.node.neighbours:
             self._open_link(peer)
+        for peer, backlog in list(self.hub.links.by_peer.items()):
+            if backlog.unsettled():
+                self._reopen(Reopen(peer))
         for session in list(self.hub.sessions.by_client_id.values()):
             if session.departed_to:
                 self.roaming.restored(session)
@@ -135,8 +177,9 @@ class Host(Federation):
                     session.clean_us,
                 )
             self._remember_ages(session)
-        self.run(self.node.directory.living(self.city.names))
+        self.run(self.node.directory.living(self.node.coordinator.book.members))
         self._wills.start()
+        self._forget_departed_later()
         self.tick()
 
     def _remember_ages(self, session: Session) -> None:
@@ -161,13 +204,21 @@ class Host(Federation):
         if self._transport is not None:
             self._transport.tick(hub.clock.now)
         self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
+        if self.node.is_wide and hub.clock.now - self._looked_at >= LOOK_S:
+            self._look_at_links()
         self._catch_up.mark()
         self._timers.run(hub.clock.now)
+        self._draining.tick()
         self.roaming.tick()
+        self.leaving.tick()
 
     def rest_s(self) -> float:
         """How long the next tick may wait."""
-        return BUSY_TICK_S if self.roaming.is_busy() else self.tick_s
+        return BUSY_TICK_S if self.roaming.is_busy() or self._draining.is_busy() else self.tick_s
+
+    def delegate(self, topic_filter: str, broker: str) -> None:
+        """Makes a broker responsible for a filter, or without one nobody in particular; raises UsageError."""
+        self.run(self.node.delegate(topic_filter, broker, self._now_us()))
 
     def link_up(self, link: Link) -> None:
         via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
@@ -177,16 +228,43 @@ class Host(Federation):
         self.hub.links.resume(link.backlog)
 
     def link_down(self, link: Link, problem: str) -> None:
+        if link.resting:
+            self.node.peer_rests(link.peer)
+            return
+        self._falling_asleep.discard(link.peer)
         self._report("info", "link is down", peer=link.peer, problem=problem)
         if link.peer in self.node.up:
             self.run(self.node.peer_down(link.peer, self._now_us()))
 
+    def link_settled(self) -> None:
+        """A peer has stored what it was sent."""
+        if self._draining.waiting:  # no call: every batch comes by here
+            self._draining.tick()
+
     def is_alive(self, peer: str) -> bool:
-        return peer in self.node.coordinator.alive(self._now_us())
+        return self.node.coordinator.is_alive(peer, self._now_us())
+
+    def is_peer(self, name: str) -> bool:
+        return self.node.is_peer(name)
+
+    def middles(self, peer: str) -> frozenset[str] | None:
+        """The brokers that have a link to the peer in any case; None: all that we reach."""
+        return self.node.coordinator.companions_of(peer)
+
+    def reach_for(self, peer: str) -> None:
+        """Opens a link, if there is none."""
+        link = self._link_on_demand(peer)
+        if link is not None:
+            link.wake()
 
     def via(self, peer: str) -> str:
         """The broker through which messages go to a peer that cannot be reached directly; empty: they need none."""
         return self._transport.via(peer) if self._transport is not None else ""
+
+    def rests(self, peer: str) -> bool:
+        """Whether there is no link to the peer because there was nothing to send."""
+        link = self.links.get(peer)
+        return self.node.is_wide and (link.resting if link is not None else self.is_alive(peer))
 
     def problem(self, peer: str) -> str:
         """Why a peer cannot be reached directly; empty: it can."""
@@ -201,7 +279,16 @@ class Host(Federation):
             self._copies.changed()
 
     def _send_frame(self, effect: Send) -> None:
-        self.links[effect.peer].send_frame(encode_frame(effect.frame))
+        link = self._link_on_demand(effect.peer)
+        if link is None or (isinstance(effect.frame, Hello) and not self._greets(link)):
+            return
+        if not isinstance(effect.frame, Hello | Rest):
+            link.wake()
+        link.send_frame(encode_frame(effect.frame))
+
+    def _greets(self, link: Link) -> bool:
+        """A greeting opens no link, and does not come behind the word that one will rest."""
+        return link.up and link.peer not in self._falling_asleep
 
     def _keep(self, effect: Keep) -> None:
         self.hub.commits.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
@@ -217,18 +304,106 @@ class Host(Federation):
         else:
             self._report("info", "clocks agree again", peer=effect.peer, peer_is_ahead_s=seconds)
 
+    def change_city(self, city: City, author: str, note: str = "") -> None:
+        """Proposes another description; raises UsageError for what a running city cannot become."""
+        self.run(self.node.change_city(city, author, self.hub.clock.wall_us / 1e6, note, self._now_us()))
+
+    def _city_followed(self, effect: CityFollowed) -> None:
+        before, after = effect.before, effect.after
+        details = {"epoch": after.epoch, "author": after.author, "at": after.at}
+        if effect.overruled:
+            self._report(
+                "error", "two changes of the city met; apply the lost one again", lost=before.author, **details
+            )
+        if self.name not in after.city.by_name:
+            self._report("error", "this broker is no member of the city any more", **details)
+        for line in differences(before.city, after.city):
+            self._report("info", "the city changes", change=line, **details)
+        if self._transport is not None:
+            for peer in [peer for peer, link in self.links.items() if not link.resting]:
+                self._redial(peer, before.city, after.city)
+        self._forget_departed_later()
+        self.on_city(after)
+
+    def _forget_departed_later(self) -> None:
+        """What waits for brokers that are no members any more; by then it has gone to their heirs."""
+        if set(self.hub.links.by_peer) - set(self.node.peers):
+            self._timers.at(self.hub.clock.now + HEIRS_S, self._forget_departed)
+
+    def _forget_departed(self) -> None:
+        for peer in set(self.hub.links.by_peer) - set(self.node.peers):
+            backlog = self.hub.links.backlog(peer)
+            self.hub.backlogs.load_all(backlog)
+            for entry in [*backlog.inflight.values(), *backlog.queue]:
+                self.hub.backlogs.abandon(backlog, entry)
+
+    def _redial(self, peer: str, before: City, after: City) -> None:
+        known = peer in before.by_name and peer in after.by_name
+        if known and before.link_address(peer) != after.link_address(peer) and self._transport is not None:
+            self._transport.reset(peer, "its address has changed")
+
     def _neighbours_changed(self, effect: NeighboursChanged) -> None:
         """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""
-        wanted = set(self.node.neighbours)
+        wanted = self._kept = frozenset(self.node.neighbours)
         for peer in [peer for peer in self.links if peer not in wanted]:
-            self.links.pop(peer).close()
-        for peer in sorted(wanted - set(self.links)):
-            self._open_link(peer)
+            if not (self.node.is_wide and self.node.is_peer(peer)):  # otherwise it rests when it is idle
+                self.links.pop(peer).close()
+        for peer in sorted(wanted):
+            if peer in self.links:
+                self.links[peer].wake()
+            else:
+                self._open_link(peer)
 
     def _open_link(self, peer: str) -> None:
         if self._transport is not None:
             link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
             link.open()
+
+    # --- links on demand ------------------------------------------------------------------------------------------
+
+    def _link_on_demand(self, peer: str) -> Link | None:
+        """The link, at rest if there was none; None: the peer must not have one."""
+        link = self.links.get(peer)
+        if link is None and self._transport is not None and self.node.is_wide and self.node.is_peer(peer):
+            link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
+            link.rest()
+        return link
+
+    def _wants_link(self, peer: str) -> None:
+        if peer not in self.links and self.is_alive(peer):
+            self._link_on_demand(peer)
+
+    def _reopen(self, effect: Reopen) -> None:
+        backlog = self.hub.links.by_peer.get(effect.peer)
+        link = self._link_on_demand(effect.peer) if backlog is not None else None
+        if link is not None and link.backlog.unsettled():
+            link.wake()
+
+    def _look_at_links(self) -> None:
+        """Links that nobody needs go to rest; those to lost peers are given up until the peers are back."""
+        self._looked_at = now = self.hub.clock.now
+        self._falling_asleep -= self._kept
+        for peer, link in list(self.links.items()):
+            if peer in self._kept or link.resting:
+                continue
+            if link.up and link.is_idle() and self.node.may_rest(peer) and not self._is_in_the_middle(peer):
+                self._let_rest(link, now - link.used_at)
+            elif not link.up and not self.is_alive(peer):
+                self.links.pop(peer).close()
+
+    def _is_in_the_middle(self, peer: str) -> bool:
+        return self._transport is not None and self._transport.is_between(peer)
+
+    def _let_rest(self, link: Link, idle_s: float) -> None:
+        """The peer hears of it first, so that it does not take the end of the connection for a fault."""
+        if idle_s < REST_AFTER_S:
+            self._falling_asleep.discard(link.peer)
+        elif link.peer not in self._falling_asleep:
+            self._falling_asleep.add(link.peer)
+            self.run([Send(link.peer, Rest())])
+        else:
+            self._falling_asleep.discard(link.peer)
+            link.rest()
 
     def _routes_changed(self, effect: RoutesChanged) -> None:
         for topic_filter in effect.filters:
@@ -237,7 +412,7 @@ class Host(Federation):
     # --- what the hub asks ----------------------------------------------------------------------------------------
 
     def run_copies(self, topic: str) -> list[LinkCopy] | None:
-        return self._copies.of_run(self.node.route(topic))
+        return self._copies.of_topic(topic)
 
     def copies(self, message: Message) -> list[LinkCopy]:
         return self._copies.of(message)
@@ -255,7 +430,7 @@ class Host(Federation):
         self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
 
     def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
-        return self.roaming.asks(connection, client_id, clean_start, username)
+        return self.leaving.refuses(connection) or self.roaming.asks(connection, client_id, clean_start, username)
 
     def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
         self.roaming.gave_up(connection, client_id)
@@ -300,6 +475,11 @@ class Host(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        try:
+            self.node.offered(peer, connection.link_offer)
+        except PeerViolation as error:
+            connection.terminate(error.reason_code, str(error))
+            return
         self.node.peer_connected(peer, self._now_us())
         if self._transport is not None:
             self._transport.heard_directly(peer)
@@ -339,12 +519,9 @@ class Host(Federation):
         else:
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
-    def replayed(self, message: Message, uses: int) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
         self._catch_up.recalled(message)
-        if message.kind in (KIND_LINK, KIND_WILL) and message.origin_offset >= 0:
-            self.inbox.received(message.origin, message.origin_offset, uses)
-        elif uses:
-            self.inbox.rerouted(message.origin, message.origin_offset)
+        self._copies.recalled(message, uses, holders, notes)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())

@@ -89,7 +89,7 @@ class LastWills:
 
     def _publish(self, message: Message, broker: str, time_us: int) -> None:
         """No broker's name has a slash, so nobody takes the origin for one, and every broker gets its copy."""
-        message.origin, message.origin_offset = broker + WILL_SUFFIX, _number(message.publisher, time_us)
+        message.origin, message.origin_offset = broker + WILL_SUFFIX, number_of_will(message.publisher, time_us)
         if not self._inbox.claim(message.origin, message.origin_offset):
             return
         self._copies.take(LinkMessage(message, CLIENT, 0, CHECK, (self._node.name,)), _USES)
@@ -97,6 +97,7 @@ class LastWills:
         self._copies.take(None)
 
 
-def _number(client: str, time_us: int) -> int:
+def number_of_will(client: str, time_us: int) -> int:
+    """In place of an offset: the same at every broker."""
     digest = hashlib.blake2b(f"{client}\0{time_us}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 2

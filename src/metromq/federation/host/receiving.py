@@ -26,8 +26,8 @@ class Receiving:
         self._copies = copies
         self._retained = retained
         self._roaming = roaming
-        self.messages: dict[str, int] = dict.fromkeys(node.peers, 0)
-        self.bytes: dict[str, int] = dict.fromkeys(node.peers, 0)
+        self.messages: dict[str, int] = {}
+        self.bytes: dict[str, int] = {}
 
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
         entries = decode_batch(payload, self._hub.clock.wall_us)
@@ -53,16 +53,19 @@ class Receiving:
         topic = name.decode()
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            slip_route = self._node.route(topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit)
+            slip_route = self._node.route(
+                topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit, targets=slip.targets
+            )
             onward = self._copies.of_run(slip_route)
-        if route.plain and onward is not None and self._node.name not in slip.served:
+        if route.plain and onward is not None and slip.is_for(self._node.name):
             hub.publishing.spread(
                 route, run.packets, run.size, run.header, run.topic_end, run.newer, "", run.origin, onward
             )
             return
         for text in run.payloads():
             message = Message(topic, text, 0, False, b"", 0, hub.clock.wall_us, "", KIND_LINK, run.origin)
-            self._take(peer, LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit))
+            entry = LinkMessage(message, slip.stage, 0, slip.flags, slip.served, limit=slip.limit, targets=slip.targets)
+            self._take(peer, entry)
         self._copies.take(None)
 
     def _count(self, peer: str, messages: int, size: int) -> None:
@@ -74,11 +77,7 @@ class Receiving:
         uses = self._inbox.accept(peer, entry, self._node.name)
         if uses == DROP:
             return
-        if message.topic == RETAINED_TOPIC:
-            self._retained.all_told(peer, message.payload)
-            return
-        if self._roaming.is_session(message):
-            self._roaming.arrived(peer, message)
+        if is_internal(entry) and self._is_talk(peer, message):
             return
         if entry.flags & SYNC:
             if self._retained.sync(message, peer):
@@ -93,3 +92,13 @@ class Receiving:
         self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))
         if is_late:
             self._retained.repeat(message.topic)
+
+    def _is_talk(self, peer: str, message: Message) -> bool:
+        """Whether it was one that brokers send each other about themselves; it has been taken then."""
+        if message.topic == RETAINED_TOPIC:
+            self._retained.all_told(peer, message.payload)
+            return True
+        if self._roaming.is_session(message):
+            self._roaming.arrived(peer, message)
+            return True
+        return False

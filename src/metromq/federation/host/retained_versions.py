@@ -13,7 +13,7 @@ from metromq.federation.host.copies import Copies
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.batch import SYNC
 from metromq.federation.links.frames import RetainedNone, RetainedRequest
-from metromq.federation.links.routing_slip import slip_of
+from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL, OWNER
 from metromq.protocol import Packer, Unpacker
@@ -33,6 +33,7 @@ class _Question:
     def __init__(self, peers: set[str]) -> None:
         self.peers = peers
         self.waiting: list[tuple[Session, str]] = []
+        self.late: dict[str, Message] = {}  # values for who subscribed before, by topic: a peer may know newer ones
 
 
 @final
@@ -100,7 +101,7 @@ class RetainedVersions:
 
     def ask(self, topic_filter: str) -> None:
         """The filter has just been announced: the brokers that know of it are asked what they retain for it."""
-        peers = self._node.router.announce_to(topic_filter) & self._node.up
+        peers = self._node.up.among(self._node.router.announce_to(topic_filter))
         if not peers:
             return
         question = self._questions[topic_filter] = _Question(set(peers))
@@ -129,6 +130,9 @@ class RetainedVersions:
 
     def _answer(self, topic_filter: str, question: _Question) -> None:
         if self._questions.get(topic_filter) is question:
+            for topic, message in question.late.items():
+                if self._hub.retained.messages.get(topic) is message:
+                    self._give(message)
             del self._questions[topic_filter]
             for session, full_filter in question.waiting:
                 self._hub.retained.waited(session, full_filter)
@@ -147,7 +151,8 @@ class RetainedVersions:
         found: dict[str, Message] = {}  # filters overlap: each topic once
         for topic_filter in effect.filters:
             for message in (*self._hub.retained.messages.match(topic_filter), *self._deletions(topic_filter)):
-                found[message.topic] = message
+                if message.time_us >= effect.since_us:
+                    found[message.topic] = message
         messages = [message for message in found.values() if not message.topic.startswith("$")]
         if not messages:
             self._run([Send(effect.peer, RetainedNone(effect.filters))])
@@ -165,18 +170,30 @@ class RetainedVersions:
 
     def keep_up(self, message: Message, copies: list[LinkCopy]) -> None:
         """A QoS 0 message is lost with its link; the store of the peer gets it all the same."""
-        peers = [LinkCopy(copy.backlog, slip_of(Hop("", FINAL), SYNC)) for copy in copies]
-        if peers:
-            self._hub.publishing.replay(message, peers)
+        straight = [LinkCopy(copy.backlog, slip_of(Hop("", FINAL), SYNC)) for copy in copies]
+        behind = {
+            name: None for copy in copies for name in read_slip(copy.note).targets
+        }  # what a relay brings is lost too
+        straight += [self._copies.for_hop(Hop(name, FINAL), SYNC) for name in behind if name in self._node.peers]
+        if straight:
+            self._hub.publishing.replay(message, straight)
 
     def sync(self, message: Message, sender: str) -> bool:
         """A stored message that a peer has: if it is newer it is kept, and given to who subscribed before it came."""
         if not self._hub.retained.keep(message):
             return False
         if message.payload:
-            self._give(message)
+            self._give_when_told(message)
         self._pass_on(message, sender)
         return True
+
+    def _give_when_told(self, message: Message) -> None:
+        """Not before every peer that was asked has answered: one may know that the value was replaced or deleted."""
+        for topic_filter, question in self._questions.items():
+            if matches(topic_filter, message.topic):
+                question.late[message.topic] = message
+                return
+        self._give(message)
 
     def _pass_on(self, message: Message, sender: str) -> None:
         """Whom this broker serves with the topic trusts that it hears of every new value."""
@@ -211,7 +228,7 @@ class RetainedVersions:
         found: list[Message] = []
         for topic, (time_us, origin) in self._tombstones.items():
             if matches(topic_filter, topic):
-                found.append(Message(topic, b"", 1, True, b"", 0, time_us, "", KIND_LINK, origin, 0))
+                found.append(Message(topic, b"", 1, True, b"", 0, time_us, "", KIND_LINK, origin))
         return found
 
     def pack(self, packer: Packer) -> None:

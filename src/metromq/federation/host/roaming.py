@@ -47,6 +47,8 @@ class _Next:
 
 @final
 class Roaming:
+    """It has many methods because it is both ends of a move: one for each thing that clients, peers and the node do."""
+
     def __init__(
         self,
         hub: Hub,
@@ -69,6 +71,7 @@ class Roaming:
         self._next: dict[str, list[_Next]] = {}
         # Clients that were let in; they may still have to wait for the journal.
         self._entering: dict[str, NetworkConnection] = {}
+        self.flushed: dict[str, int] = {}  # the last probe that each peer has answered; see `probe_all`
 
     # --- the new broker -------------------------------------------------------------------------------------------
 
@@ -206,6 +209,8 @@ class Roaming:
             self._take(peer, parcel)
         elif parcel.kind == PROBE:
             self._probed(parcel)
+        elif parcel.kind == MARKER and not parcel.client:
+            self.flushed[peer] = parcel.number
         elif parcel.kind == MARKER:
             self._departures.marked(parcel, peer)
         else:
@@ -247,6 +252,11 @@ class Roaming:
     def is_busy(self) -> bool:
         return self._departures.is_busy()
 
+    def probe_all(self, number: int) -> None:
+        """Every peer answers behind all that it has sent here so far."""
+        for peer in self._node.peers:
+            self._departures.send_signal(peer, Signal(PROBE, "", number, self._node.name))
+
     # --- the old broker -------------------------------------------------------------------------------------------
 
     def taken(self, effect: SessionTaken) -> None:
@@ -281,7 +291,8 @@ class Roaming:
         self._report("info", "session moves", client=effect.client, to=effect.broker, waiting=session.backlog.waiting())
         session.arriving = False
         number = self._node.clock.stamp_us()
-        self._departures.begin(session, effect.broker, number, effect.time_us)
+        senders = self._node.senders_of(session.grants)
+        self._departures.begin(session, effect.broker, number, effect.time_us, senders)
 
     def restored(self, session: Session) -> None:
         """After a restart: a session whose client had gone on from here before."""

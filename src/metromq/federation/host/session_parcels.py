@@ -1,8 +1,9 @@
 """What brokers say to each other when a session moves, as QoS 1 messages on their links: nothing of it is ever lost.
 
 PIECE    from the old broker to the new one: subscriptions, what the session has had, and messages that wait for it
-PROBE    from the new broker to every other: it knows the new broker's subscriptions now, and should tell the old one
-MARKER   from every broker to the old one: whatever it sends from now on goes to the new broker too
+PROBE    from the new broker to all that may send to the old one: they know the new broker's subscriptions now, and
+         should tell the old one
+MARKER   from all of them to the old one: whatever it sends from now on goes to the new broker too
 DRAINED  from the old broker to the new one: nothing more will come this way
 """
 
@@ -50,7 +51,8 @@ class Piece:
     waiting: list[Waiting] = field(default_factory=list)
     # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them.
     untold: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
-    greeted_us: int = 0  # the last CONNECT that was let in to this part of the session
+    greeted_us: int = 0  # when the client was let in last to this part of the session
+    senders: frozenset[str] | None = None  # brokers that may have sent something for it to the old one; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,12 @@ def encode_piece(piece: Piece) -> bytes:
         packer.text(topic_filter).u64(age_us).u32(len(peers))
         for peer in peers:
             packer.text(peer)
-    return packer.u64(piece.greeted_us).done()
+    packer.u64(piece.greeted_us)
+    if piece.senders is not None:
+        packer.u32(len(piece.senders))
+        for sender in sorted(piece.senders):
+            packer.text(sender)
+    return packer.done()
 
 
 def encode_signal(signal: Signal) -> bytes:
@@ -112,4 +119,6 @@ def decode_parcel(data: bytes) -> Piece | Signal:
         topic_filter, age_us = reader.text(), reader.u64()
         piece.untold.append((topic_filter, age_us, tuple(reader.text() for _ in range(reader.u32()))))
     piece.greeted_us = 0 if reader.at_end() else reader.u64()
+    if not reader.at_end():
+        piece.senders = frozenset(reader.text() for _ in range(reader.u32()))
     return piece

@@ -1,6 +1,6 @@
 """What brokers say to each other: frames, batches, proofs of the secret, memory of what was received; no I/O."""
 
-from metromq.federation.links import auth
+from metromq.federation.links import auth, joining
 from metromq.federation.links.link import Link
 from metromq.federation.links.link_access import LinkAccess, LinkExchange
 from metromq.federation.links.mqtt_transport import CONNECT_TIMEOUT_S, Line, LinkCredentials, MqttTransport
@@ -16,4 +16,5 @@ __all__ = [
     "MqttTransport",
     "auth",
     "is_slip",
+    "joining",
 ]

@@ -2,7 +2,8 @@
 
 The dialler's CONNECT carries a nonce, the listener's AUTH its own nonce and a proof over both, the dialler's AUTH the
 counter-proof. Both proofs cover both names and both nonces, and differ by role, so neither can be replayed or sent
-back to the one that made it.
+back to the one that made it. While the secret changes, a side may have an old one too: it takes a proof of either, and
+the listener, which cannot know what the dialler has, gives a proof of each.
 """
 
 import hashlib
@@ -33,8 +34,8 @@ def _refuse(who: str) -> PeerViolation:
 class Dialler:
     """The side that opens the link. The nonce is random and comes from the shell."""
 
-    def __init__(self, secret: bytes, name: str, peer: str, nonce: bytes) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes, name: str, peer: str, nonce: bytes, old: bytes | None = None) -> None:
+        self._secrets = (secret, old) if old else (secret,)
         self._name = name
         self._peer = peer
         self._nonce = nonce
@@ -44,21 +45,22 @@ class Dialler:
 
     def answer(self, challenge: bytes) -> bytes:
         """The data for our AUTH; raises when the peer does not know the secret."""
-        if len(challenge) != NONCE_BYTES + PROOF_BYTES:
+        if len(challenge) not in (NONCE_BYTES + PROOF_BYTES, NONCE_BYTES + 2 * PROOF_BYTES):
             raise _refuse(self._peer)
-        nonces = self._nonce + challenge[:NONCE_BYTES]
-        proof = _proof(self._secret, b"listener", self._name, self._peer, nonces)
-        if not hmac.compare_digest(proof, challenge[NONCE_BYTES:]):
-            raise _refuse(self._peer)
-        return _proof(self._secret, b"dialler", self._name, self._peer, nonces)
+        nonces, proofs = self._nonce + challenge[:NONCE_BYTES], challenge[NONCE_BYTES:]
+        for secret in self._secrets:
+            proof = _proof(secret, b"listener", self._name, self._peer, nonces)
+            if any(hmac.compare_digest(proof, one) for one in (proofs[:PROOF_BYTES], proofs[PROOF_BYTES:])):
+                return _proof(secret, b"dialler", self._name, self._peer, nonces)
+        raise _refuse(self._peer)
 
 
 @final
 class DialledSide:
     """The side that was dialled."""
 
-    def __init__(self, secret: bytes, name: str, peer: str, nonce: bytes) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes, name: str, peer: str, nonce: bytes, old: bytes | None = None) -> None:
+        self._secrets = (secret, old) if old else (secret,)
         self._name = name
         self._peer = peer
         self._nonce = nonce
@@ -68,10 +70,12 @@ class DialledSide:
         if len(connect_data) != NONCE_BYTES or connect_data == self._nonce:
             raise _refuse(self._peer)
         self._nonces = connect_data + self._nonce
-        return self._nonce + _proof(self._secret, b"listener", self._peer, self._name, self._nonces)
+        return self._nonce + b"".join(self._proofs(b"listener"))
 
     def check(self, answer: bytes) -> None:
         """Raises unless the dialler proved that it knows the secret."""
-        proof = _proof(self._secret, b"dialler", self._peer, self._name, self._nonces)
-        if not self._nonces or not hmac.compare_digest(proof, answer):
+        if not self._nonces or not any(hmac.compare_digest(proof, answer) for proof in self._proofs(b"dialler")):
             raise _refuse(self._peer)
+
+    def _proofs(self, role: bytes) -> list[bytes]:
+        return [_proof(secret, role, self._peer, self._name, self._nonces) for secret in self._secrets]

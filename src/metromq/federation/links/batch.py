@@ -8,7 +8,7 @@ import struct
 from typing import Final, final
 
 from metromq.errors import MalformedPacket
-from metromq.federation.stages import FINAL, HOP_LIMIT
+from metromq.federation.stages import FINAL, HOP_LIMIT, RELAY
 from metromq.protocol.session import KIND_LINK, Message
 
 VERSION: Final = 2
@@ -42,6 +42,7 @@ class LinkMessage:
         shares: tuple[str, ...] = (),
         shares_done: tuple[str, ...] = (),
         limit: int = HOP_LIMIT,
+        targets: tuple[str, ...] = (),
     ) -> None:
         self.message = message  # its origin is always named here, and origin_offset is -1 at QoS 0
         self.stage = stage
@@ -51,6 +52,7 @@ class LinkMessage:
         self.shares = shares  # shared subscriptions that the receiver must serve
         self.shares_done = shares_done  # shared subscriptions that someone else has served
         self.limit = limit  # how many more links it may cross from the receiver
+        self.targets = targets  # of a relay: the brokers that it brings the message to; none: whoever wants it
 
 
 def is_internal(entry: LinkMessage) -> bool:
@@ -71,7 +73,7 @@ def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") ->
             flags |= _RETAIN
         if message.expires_at_us:
             flags |= _EXPIRES
-        if entry.served or entry.shares or entry.shares_done:
+        if entry.served or entry.shares or entry.shares_done or entry.targets:
             flags |= _ROUTE
         parts.append(
             _ENTRY.pack(
@@ -92,7 +94,9 @@ def encode_batch(entries: list[LinkMessage], now_us: int, own_name: str = "") ->
             parts.append(_U64.pack(max(message.expires_at_us - now_us, 0)))
         if flags & _ROUTE:
             parts.append(_ROUTE_HEAD.pack(len(entry.served), len(entry.shares), len(entry.shares_done)))
-            for name in entry.served + entry.shares + entry.shares_done:
+            if entry.stage == RELAY:
+                parts.append(_U16.pack(len(entry.targets)))
+            for name in entry.served + entry.shares + entry.shares_done + entry.targets:
                 parts.append(_U16.pack(_number(names, name)))
         parts.append(topic)
         parts.append(publisher)
@@ -155,13 +159,18 @@ def _decode_entry(data: bytes, position: int, names: list[str], now_us: int) -> 
     if flags & _ROUTE:
         n_served, n_shares, n_done = _ROUTE_HEAD.unpack_from(data, position)
         position += _ROUTE_HEAD.size
+        n_targets = 0
+        if stage == RELAY:
+            (n_targets,) = _U16.unpack_from(data, position)
+            position += 2
         listed: list[str] = []
-        for _ in range(n_served + n_shares + n_done):
+        for _ in range(n_served + n_shares + n_done + n_targets):
             listed.append(names[_U16.unpack_from(data, position)[0]])
             position += 2
         entry.served = tuple(listed[:n_served])
         entry.shares = tuple(listed[n_served : n_served + n_shares])
-        entry.shares_done = tuple(listed[n_served + n_shares :])
+        entry.shares_done = tuple(listed[n_served + n_shares : n_served + n_shares + n_done])
+        entry.targets = tuple(listed[n_served + n_shares + n_done :])
     topic_end = position + n_topic
     publisher_end = topic_end + n_publisher
     properties_end = publisher_end + n_properties

@@ -7,22 +7,23 @@ mended. Times are ages, never dates: brokers need no common clock.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from metromq.errors import BytesDamaged, ProtocolViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.rumours import Rumour
 from metromq.protocol import Packer, Unpacker
 
 BATCH_TOPIC: Final = "$metromq/batch"
 RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
-VERSION: Final = 4  # since wills have keepers and clocks are compared
+OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
+VERSION: Final = 6  # the newest: 5 says which description of the city the sender follows, 6 who is lost
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """A coordinator's greeting, and a digest of all that the sender has announced to the receiver."""
 
     version: int
@@ -33,6 +34,20 @@ class Hello:
     wall_us: int = 0  # the sender's clock
     echo_us: int = 0  # the clock of the receiver, as its last hello said; 0: none came
     held_us: int = 0  # how long ago that one came
+    epoch: int = 0  # of the description that the sender follows; since version 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip:
+    """What is said of brokers that do not greet the receiver; `whole`: all that the sender takes for lost."""
+
+    rumours: tuple[Rumour, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The sender will close this link because it has nothing to say; it opens it again when it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +180,18 @@ class WillsFired:
     wills: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """The sender has done its part of the step that a fact of a filter's hand-over, of this epoch, asks for.
+
+    With a digest of all that it has announced to the receiver, as in a hello.
+    """
+
+    key: str
+    epoch: int
+    interest_digest: int
+
+
 Frame = (
     Hello
     | Facts
@@ -180,7 +207,22 @@ Frame = (
     | WillDropped
     | WillsAnew
     | WillsFired
+    | StepDone
+    | Gossip
+    | Rest
 )
+
+
+def offer_text(newest: int) -> str:
+    return f"{OLDEST}-{newest}"
+
+
+def read_offer(text: str) -> tuple[int, int]:
+    """The oldest and the newest version that a peer reads; releases that make no offer read only the oldest."""
+    oldest, _, newest = text.partition("-")
+    if not (oldest.isdecimal() and newest.isdecimal() and len(text) < 20):
+        return OLDEST, OLDEST
+    return int(oldest), int(newest)
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -216,18 +258,42 @@ def _write_hello(out: Packer, frame: Hello) -> None:
     out.short_text(frame.city)
     for value in (frame.wall_us, frame.echo_us, frame.held_us):
         out.number(value)
+    if frame.version >= 5:
+        out.number(frame.epoch)
+    if frame.version >= 6:
+        out.number(greeting.lost)
+        out.number(greeting.asks)
 
 
 def _read_hello(data: Unpacker) -> Hello:
     version, incarnation, digest, interest, count = (data.number() for _ in range(5))
-    if version != VERSION:  # what follows may look different
-        raise ProtocolViolation(f"the peer speaks version {version} of the link, this broker {VERSION}")
+    if not OLDEST <= version <= VERSION:  # what follows may look different
+        raise ProtocolViolation(f"the peer speaks version {version} of the link, this broker {OLDEST} to {VERSION}")
     beats = tuple(
         Beat(data.short_text(), data.number(), data.number(), data.number(), data.number(), bool(data.number()))
         for _ in range(count)
     )
-    greeting = Greeting(incarnation, digest, beats)
-    return Hello(version, interest, greeting, data.number(), data.short_text(), *(data.number() for _ in range(3)))
+    time_us, city = data.number(), data.short_text()
+    wall_us, echo_us, held_us = (data.number() for _ in range(3))
+    epoch = data.number() if version >= 5 else 0
+    lost, asks = (data.number(), data.number()) if version >= 6 else (0, 0)
+    greeting = Greeting(incarnation, digest, beats, lost, bool(asks))
+    return Hello(version, interest, greeting, time_us, city, wall_us, echo_us, held_us, epoch)
+
+
+def _write_gossip(out: Packer, frame: Gossip) -> None:
+    out.number(frame.whole)
+    out.number(len(frame.rumours))
+    for rumour in frame.rumours:
+        out.short_text(rumour.broker)
+        for value in rumour.version:
+            out.number(value)
+
+
+def _read_gossip(data: Unpacker) -> Gossip:
+    whole = bool(data.number())
+    rumours = (Rumour(data.short_text(), data.number(), data.number(), data.number()) for _ in range(data.number()))
+    return Gossip(tuple(rumours), whole)
 
 
 def _write_facts(out: Packer, frame: Facts) -> None:
@@ -346,6 +412,12 @@ def _write_fired(out: Packer, frame: WillsFired) -> None:
         out.number(time_us)
 
 
+def _write_step(out: Packer, frame: StepDone) -> None:
+    out.short_text(frame.key)
+    out.number(frame.epoch)
+    out.number(frame.interest_digest)
+
+
 _KINDS: dict[type, int] = {
     Hello: 1,
     Facts: 11,
@@ -361,6 +433,9 @@ _KINDS: dict[type, int] = {
     WillDropped: 14,
     WillsAnew: 15,
     WillsFired: 16,
+    StepDone: 17,
+    Gossip: 18,
+    Rest: 19,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
@@ -377,6 +452,9 @@ _WRITERS: dict[int, Callable[..., None]] = {
     14: _write_released,
     15: lambda out, frame: None,
     16: _write_fired,
+    17: _write_step,
+    18: _write_gossip,
+    19: lambda out, frame: None,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
@@ -394,4 +472,7 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     14: lambda data: WillDropped(data.short_text(), data.number()),
     15: lambda data: WillsAnew(),
     16: lambda data: WillsFired(tuple((data.short_text(), data.number()) for _ in range(data.number()))),
+    17: lambda data: StepDone(data.short_text(), data.number(), data.number()),
+    18: _read_gossip,
+    19: lambda data: Rest(),
 }

@@ -13,7 +13,7 @@ messages of a peer after a restart are looked up too.
 
 import hashlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
@@ -33,6 +33,7 @@ _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has
 
 
 _ELSEWHERE: Final = -2  # in place of a limit
+_OPEN: Final = -3  # the same
 
 
 def _share_id(share: str, offset: int, limit: int = -1) -> int:
@@ -41,15 +42,27 @@ def _share_id(share: str, offset: int, limit: int = -1) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
+def _whole_id(offset: int, limit: int) -> int:
+    """In place of all shared subscriptions of a message, where a restart does not know which they were."""
+    return offset if limit < 0 else _share_id("", offset, limit)
+
+
 @final
 class _Ring:
-    """The last ids, cheap to add to; looking up is slow, but only copies marked CHECK are looked up."""
+    """The last ids, cheap to add to; looking up is slow, but only copies marked CHECK are looked up.
+
+    Many look-ups in a row, as for all that a peer has missed, are quick.
+    """
 
     def __init__(self) -> None:
         self._ids = array("q")
         self._next = 0
+        self._index: frozenset[int] | None = None  # until the next one is added
+        self._is_asked = False
 
     def add(self, number: int) -> None:
+        if self._is_asked:
+            self._is_asked, self._index = False, None
         if len(self._ids) < REMEMBERED:
             self._ids.append(number)
         else:
@@ -57,6 +70,11 @@ class _Ring:
             self._next = (self._next + 1) % REMEMBERED
 
     def holds(self, number: int) -> bool:
+        if self._index is not None:
+            return number in self._index
+        if self._is_asked:
+            self._index = frozenset(self._ids)
+        self._is_asked = True
         return number in self._ids
 
     def dump(self) -> bytes:
@@ -66,6 +84,7 @@ class _Ring:
         self._ids = array("q")
         self._ids.frombytes(data)
         self._next = 0
+        self._is_asked, self._index = False, None
 
 
 @final
@@ -119,17 +138,24 @@ class Inbox:
         self._cursors[sender] = sequence
         self._unsure.add(sender)
 
-    def received(self, origin: str, offset: int, uses: int) -> None:
-        """A message that the journal holds, and what it was used for."""
+    def received(self, origin: str, offset: int, uses: int, shares: Sequence[str] = ()) -> None:
+        """A message that the journal holds, what it was used for, and for which shared subscriptions, if known."""
         memory = self._memory(origin)
-        for use in _USES:
+        for use in (DELIVER, DISTRIBUTE):
             if uses & use:
-                is_passed = use == SHARE and uses & HANDED_ON
-                memory.add(use, _share_id("", offset, uses >> _LIMIT_SHIFT) if is_passed else offset, False)
+                memory.add(use, offset, False)
+        if uses & SHARE:
+            self._recall_shares(memory, offset, shares, uses >> _LIMIT_SHIFT if uses & HANDED_ON else -1, False)
 
-    def rerouted(self, origin: str, offset: int) -> None:
+    def rerouted(self, origin: str, offset: int, shares: Sequence[str] = ()) -> None:
         """After a restart: members here were chosen for a message, of which copies may come without a mark."""
-        self._memory(origin).add(SHARE, offset, True)
+        self._recall_shares(self._memory(origin), offset, shares, -1, True)
+
+    def _recall_shares(self, memory: "_Origin", offset: int, shares: Sequence[str], limit: int, again: bool) -> None:
+        for share in shares:
+            self._add_share(memory, share, offset, limit, again)
+        if not shares:  # members who have gone since; it may have been any
+            memory.add(SHARE, _whole_id(offset, limit), again)
 
     def given(self, origin: str, offset: int) -> None:
         """The own subscribers have had a message as a stored one: the publication itself may still come."""
@@ -141,6 +167,12 @@ class Inbox:
         memory = self._memory(origin)
         for share in shares:
             memory.add(SHARE, _share_id(share, offset), again)
+            memory.checked[SHARE].pop(_share_id(share, offset, _OPEN), None)
+
+    def not_shared(self, origin: str, offset: int, shares: Iterable[str]) -> None:
+        """Who was chosen has no members any more, and nobody else is known: whoever tells of some may be chosen."""
+        for share in shares:
+            self._memory(origin).add(SHARE, _share_id(share, offset, _OPEN), True)
 
     def shared_elsewhere(self, origin: str, offset: int, shares: Iterable[str]) -> None:
         """Others have chosen, and perhaps this broker: their copy may still come."""
@@ -148,11 +180,21 @@ class Inbox:
         for share in shares:
             memory.add(SHARE, _share_id(share, offset, _ELSEWHERE), False)
 
-    def has_shared(self, origin: str, offset: int, share: str) -> bool:
-        """Whether members of a shared subscription are chosen, as far as this broker knows."""
+    def has_shared(self, origin: str, offset: int, share: str, check: bool = True) -> bool:
+        """Whether members of a shared subscription are chosen, as far as this broker knows.
+
+        `check`: also by the usual way, of which this may be the only copy otherwise.
+        """
         memory = self._origins.get(origin)
+        if memory is None or memory.seen(SHARE, _share_id(share, offset, _OPEN), False):
+            return False
         ids = _share_id(share, offset), _share_id(share, offset, _ELSEWHERE)
-        return memory is not None and any(memory.seen(SHARE, number, True) for number in ids)
+        return any(memory.seen(SHARE, number, check) for number in ids)
+
+    def has_marked_shares(self, origin: str) -> bool:
+        """Whether members were chosen here for marked messages of this origin, whose other copies may still come."""
+        memory = self._origins.get(origin)
+        return memory is not None and bool(memory.checked[SHARE])
 
     def accept(self, sender: str, entry: LinkMessage, own_name: str) -> int:
         """What to do with a message: DROP, or any of DELIVER, DISTRIBUTE and SHARE. Remembers the decision.
@@ -161,7 +203,7 @@ class Inbox:
         """
         message = entry.message
         uses = DELIVER if entry.stage == FINAL else DELIVER | DISTRIBUTE
-        if own_name in entry.served:
+        if own_name in entry.served or (entry.targets and not message.qos and own_name not in entry.targets):
             uses &= ~DELIVER
         if entry.shares:
             uses |= SHARE
@@ -175,8 +217,8 @@ class Inbox:
         marked = bool(entry.flags & CHECK)
         memory = self._memory(message.origin)
         for use in (DELIVER, DISTRIBUTE):
-            if not uses & use:
-                continue
+            if not uses & use or (use == DISTRIBUTE and entry.targets):
+                continue  # two copies for a relay name different brokers, and it serves both
             if memory.seen(use, message.origin_offset, marked or sender in self._unsure):
                 uses &= ~use
             else:
@@ -189,15 +231,20 @@ class Inbox:
         """A message that is passed on from member to member may come again, so each pass is remembered for itself."""
         offset, is_passed = entry.message.origin_offset, entry.flags & PASSED
         limit = min(entry.limit, _MAX_LIMIT) if is_passed else -1
-        whole = _share_id("", offset, limit) if is_passed else offset  # what a restart knows of it
+        whole = _whole_id(offset, limit)
         known = memory.seen(SHARE, whole, check)
         ids = {share: _share_id(share, offset, limit) for share in entry.shares}
         entry.shares = tuple(share for share in ids if not known and not memory.seen(SHARE, ids[share], check))
         for share in entry.shares:
-            memory.add(SHARE, ids[share], marked)
+            self._add_share(memory, share, offset, limit, marked)
         if not entry.shares:
             return uses & ~SHARE
         return uses | (HANDED_ON | min(entry.limit, _MAX_LIMIT) << _LIMIT_SHIFT if is_passed else 0)
+
+    def _add_share(self, memory: "_Origin", share: str, offset: int, limit: int, again: bool) -> None:
+        memory.add(SHARE, _share_id(share, offset, limit), again)
+        if limit >= 0:  # whoever passes it on has been chosen, or somebody before
+            memory.add(SHARE, _share_id(share, offset, _ELSEWHERE), False)
 
     def claim(self, origin: str, number: int) -> bool:
         """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""

@@ -2,6 +2,8 @@
 
 What waits for the peer is in the hub's backlog of the link, and in the journal; a batch that is not settled when the
 link breaks is still there, and is sent again over the next connection.
+
+A link may rest: it has no connection then, and wakes as soon as there is something to send.
 """
 
 from collections import deque
@@ -18,6 +20,7 @@ MAX_BATCH_MESSAGES: Final = 512
 MAX_BATCH_BYTES: Final = 256 * 1024
 SOFT_BYTES: Final = 4 << 20  # unacknowledged; what waits beyond stays in the journal
 HARD_BYTES: Final = 16 << 20  # QoS 0 beyond this is dropped and counted
+MAX_FRAMES: Final = 1000  # that wait for a link that wakes
 MESSAGE_BYTES: Final = 64  # what a message counts for beside its payload
 
 
@@ -28,6 +31,8 @@ class LinkEvents(Protocol):
 
     def link_down(self, link: "Link", problem: str) -> None: ...
 
+    def link_settled(self) -> None: ...
+
 
 @final
 class Link(Flusher):
@@ -37,6 +42,10 @@ class Link(Flusher):
         self.peer = backlog.peer
         self.backlog = backlog
         self.up = False
+        self.resting = False  # closed because there was nothing to send
+        self.used_at = hub.clock.now  # when something was sent that was not a greeting
+        self._waking = False  # opened because there is something to send, for the first time
+        self._frames: list[bytes] = []  # that wait until it is awake
         self.problem = ""
         self.sent_messages = 0
         self.sent_bytes = 0  # of messages; greetings and announcements are not counted
@@ -55,7 +64,24 @@ class Link(Flusher):
         self._transport.open(self.peer, self)
 
     def close(self) -> None:
-        self._transport.close(self.peer)
+        if not self.resting:
+            self._transport.close(self.peer)
+
+    def rest(self) -> None:
+        """Nothing is under way; the hub, or a frame, wakes it."""
+        self.resting = True
+        if self.up:
+            self._transport.close(self.peer)
+        self.backlog.output = self._output
+
+    def wake(self) -> None:
+        self.used_at = self._hub.clock.now
+        if self.resting:
+            self.resting, self._waking = False, True
+            self.open()
+
+    def is_idle(self) -> bool:
+        return not (self._batches or self._frames or self.backlog.unsettled())
 
     @property
     def unacknowledged(self) -> int:
@@ -65,6 +91,8 @@ class Link(Flusher):
     # What the hub and the host call.
 
     def flush(self) -> None:
+        if self._waking:
+            return  # what may be lost waits here, the rest in the backlog
         if not self.up:
             self._discard()
             return
@@ -85,6 +113,9 @@ class Link(Flusher):
         if self.up:
             self.flush()
             self._transport.send(self.peer, CONTROL_TOPIC, data, False)
+        elif (self.resting or self._waking) and len(self._frames) < MAX_FRAMES:
+            self._frames.append(data)
+            self.wake()
 
     def take_delays(self) -> tuple[int, ...]:
         """How long messages waited before they left, since the last time; the oldest of a batch stands for it."""
@@ -95,6 +126,7 @@ class Link(Flusher):
 
     def _send_batch(self, batch: list[LinkMessage], must_store: bool) -> None:
         hub = self._hub
+        self.used_at = hub.clock.now
         data = encode_batch(batch, hub.clock.wall_us, hub.name)
         size = sum(_bytes_of(entry) for entry in batch)
         self.sent_messages += sum(1 for entry in batch if not is_internal(entry))
@@ -109,6 +141,7 @@ class Link(Flusher):
 
     def _send_runs(self) -> None:
         runs, self.runs = self.runs, []
+        self.used_at = self._hub.clock.now
         for data, count in runs:
             self.sent_messages += count
             self.sent_bytes += len(data)
@@ -129,14 +162,30 @@ class Link(Flusher):
         self.up = True
         self.problem = ""
         self._choked = False
-        self._discard()
+        if self._waking:
+            self._awake()
+        else:
+            self._discard()
         self._output.closing = False
         self.backlog.output = self._output
         self._host.link_up(self)
 
+    def _awake(self) -> None:
+        """What waited here goes first; what is in the backlog comes when the host resumes it."""
+        self._waking = False
+        self._batches.clear()
+        self.durable.clear()
+        frames, self._frames = self._frames, []
+        for data in frames:
+            self._transport.send(self.peer, CONTROL_TOPIC, data, False)
+        self._output.waiting_bytes = sum(_bytes_of(entry) for entry in self.fleeting)
+        self._output.mark()
+
     def lost(self, problem: str) -> None:
-        was_up, self.up = self.up, False
+        was_up, self.up = self.up or self._waking, False
         is_news, self.problem = problem != self.problem, problem
+        self._waking = False
+        self._frames.clear()
         self._discard()
         if was_up:
             self.backlog.output = None
@@ -153,6 +202,7 @@ class Link(Flusher):
             return
         self._output.waiting_bytes -= size
         self._hub.links.acknowledged_through(self.backlog, offset)
+        self._host.link_settled()
 
     def may_send(self, allowed: bool) -> None:
         self._choked = not allowed
@@ -174,15 +224,20 @@ class _Output(LinkOutput):
         if message.expires_at_us and message.expires_at_us <= self.hub.clock.wall_us:
             return False
         self._add(self.link.durable, message, note, message.offset)
+        self.link.wake()
         return True
 
     def forward(self, message: Message, note: bytes) -> None:
         if self.waiting_bytes > self.hard_limit_bytes:
             self.dropped += 1
             return
+        if self.link.runs and not self.link.up:  # it would overtake them when the link wakes
+            self.dropped += 1
+            return
         if self.link.runs:  # a topic keeps its order, whichever way its messages take
             self.link.send_fleeting()
         self._add(self.link.fleeting, message, note, 0)
+        self.link.wake()
 
     def forward_run(self, run: bytes, count: int, newer: bool, origin: str, note: bytes) -> None:
         if self.waiting_bytes > self.hard_limit_bytes:
@@ -191,11 +246,12 @@ class _Output(LinkOutput):
         self.link.runs.append((encode_run(newer, origin or self.hub.name, note, run), count))
         self.waiting_bytes += len(run)
         self.mark()
+        self.link.wake()
 
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
         slip = read_slip(note)
         shares = slip.shares, slip.shares_done
-        entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, *shares, slip.limit)
+        entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, *shares, slip.limit, slip.targets)
         entries.append(entry)
         self.waiting_bytes += _bytes_of(entry)
         self.mark()

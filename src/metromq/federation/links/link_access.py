@@ -1,6 +1,6 @@
 """Lets peer brokers prove that they belong to the city: what a listener decides about the CONNECT of a link."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from metromq.errors import PeerViolation
 from metromq.federation.links.auth import METHOD, DialledSide
@@ -21,6 +21,7 @@ class LinkExchange:
 class LinkAccess(Access):
     """Only peers enter: by the city secret where there is one, and by a certificate where the city has them.
 
+    `peers` are those of the city as it is now.
     `journal_told(peer, id)` learns which journal a peer's sequences count in, once the peer has proved its name;
     `nonce` makes random bytes.
     """
@@ -28,15 +29,16 @@ class LinkAccess(Access):
     def __init__(
         self,
         name: str,
-        peers: tuple[str, ...],
+        peers: Callable[[], Container[str]],
         secret: bytes | None,
         certified: bool,
         journal_told: Callable[[str, str], None],
         nonce: Callable[[], bytes],
     ) -> None:
         self._name = name
-        self._peers = frozenset(peers)
-        self._secret = secret
+        self._peers = peers
+        self.secret = secret
+        self.old_secret: bytes | None = None  # that is good too, while the secret changes
         self._certified = certified
         self._journal_told = journal_told
         self._nonce = nonce
@@ -46,17 +48,17 @@ class LinkAccess(Access):
     ) -> AccessDecision:
         prefix = READER_PREFIX if client_id.startswith(READER_PREFIX) else LINK_PREFIX
         name = client_id.removeprefix(prefix)
-        if name not in self._peers or not client_id.startswith(prefix):
-            return AccessDecision(reasons.NOT_AUTHORIZED, f"{client_id} is no peer in this broker's city file")
+        if name not in self._peers() or not client_id.startswith(prefix):
+            return AccessDecision(reasons.NOT_AUTHORIZED, f"{client_id} is no broker of this city")
         if self._certified and peer.identity != name:
             return AccessDecision(
                 reasons.NOT_AUTHORIZED, f"the certificate of {name} names {peer.identity or 'nobody'}"
             )
-        if method != (METHOD if self._secret is not None else None):
+        if method != (METHOD if self.secret is not None else None):
             return AccessDecision(reasons.BAD_AUTHENTICATION_METHOD, "both brokers must have the same [links] settings")
-        if self._secret is None:
+        if self.secret is None:
             return self._proved(name, username or "")
-        listener = DialledSide(self._secret, self._name, name, self._nonce())
+        listener = DialledSide(self.secret, self._name, name, self._nonce(), self.old_secret)
         try:
             challenge = listener.challenge(data)
         except PeerViolation as error:

@@ -10,8 +10,9 @@ from typing import Final, Protocol, final
 
 from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Failed, Opened, Send, Settled
 from metromq.federation.links.auth import METHOD, Dialler
-from metromq.federation.links.frames import LINK_CLIENT_PREFIX
+from metromq.federation.links.frames import LINK_CLIENT_PREFIX, VERSION, offer_text
 from metromq.federation.links.transport import Transport, TransportEvents
+from metromq.protocol.session import LINK_OFFER
 from metromq.protocol.wire import MQTT5, Properties, Publish
 
 FIRST_RETRY_S: Final = 0.1
@@ -44,12 +45,14 @@ class LinkCredentials:
         self.name = name
         self.journal_id = journal_id
         self.secret = secret
+        self.old_secret: bytes | None = None  # that is good too, while the secret changes
         self.nonce = nonce
+        self.newest = VERSION  # of the link's versions that this broker reads
 
     def options(self, peer: str) -> ClientOptions:
         proof = None
         if self.secret is not None:
-            proof = _Proof(Dialler(self.secret, self.name, peer, self.nonce()))
+            proof = _Proof(Dialler(self.secret, self.name, peer, self.nonce(), self.old_secret))
         return ClientOptions(
             LINK_CLIENT_PREFIX + self.name,
             MQTT5,
@@ -63,7 +66,7 @@ class LinkCredentials:
             MAX_BATCHES_UNDER_WAY,
             0,
             LARGEST_PACKET_BYTES,
-            Properties(),
+            Properties(user=((LINK_OFFER, offer_text(self.newest)),)),
             proof,
         )
 

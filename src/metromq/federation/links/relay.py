@@ -71,6 +71,12 @@ class RelayHost(Protocol):
 
     def is_alive(self, peer: str) -> bool: ...
 
+    def is_peer(self, name: str) -> bool: ...
+
+    def middles(self, peer: str) -> frozenset[str] | None: ...
+
+    def reach_for(self, peer: str) -> None: ...
+
     def journal_told(self, peer: str, journal: str) -> None: ...
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None: ...
@@ -167,6 +173,10 @@ class RelayTransport(Transport):
         way = self._ways.get(peer)
         return way.problem if way is not None and not way.direct else ""
 
+    def is_between(self, peer: str) -> bool:
+        """Whether others speak with the peer through us."""
+        return any(peer in pair for pair in self._through)
+
     # As a transport.
 
     def open(self, peer: str, events: TransportEvents) -> None:
@@ -216,7 +226,14 @@ class RelayTransport(Transport):
 
     def _ask(self, way: _Way, now: float) -> None:
         """Asks one peer after the other to stand in the middle."""
+        near = self._host.middles(way.peer)
         middles = [one.peer for one in self._ways.values() if one.direct and self._host.is_alive(one.peer)]
+        if near is not None:
+            middles = [peer for peer in middles if peer in near]
+            if near and not middles:
+                way.closed_at = now  # when the link to one of them is open we ask again
+                self._tries += 1
+                self._host.reach_for(sorted(near)[self._tries % len(near)])
         if not middles:
             return
         self._tries += 1
@@ -280,6 +297,8 @@ class RelayTransport(Transport):
         if item.sender != peer:
             raise ProtocolViolation(f"{peer} wants to pass on what {item.sender} says through two brokers")
         way = self._ways.get(item.receiver)
+        if item.kind == OPEN:
+            self._host.reach_for(item.sender)  # answers go back that way
         if way is not None and way.direct:
             if item.kind == OPEN:
                 self._through[item.sender, item.receiver] = item.way
@@ -288,8 +307,8 @@ class RelayTransport(Transport):
             self._break(item.sender, item.receiver, item.way, f"{self._name} has no link to {item.receiver} either")
 
     def _opened(self, via: str, item: Relayed) -> None:
-        if item.sender not in self._ways:
-            return  # it is no member of our city, or no neighbour
+        if not self._host.is_peer(item.sender):
+            return  # it is no member of our city
         self._ears[item.sender] = _Ear(item.way, via)
         self._host.journal_told(item.sender, item.text)
         self._tell(via, Relayed(OPENED, self._name, item.sender, item.way))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from metromq.errors import BytesDamaged
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, PASSED, SYNC
-from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY
 from metromq.protocol import Packer, Unpacker
 
 _WITH_LIMIT = 0x80  # in the first byte; slips in journals of earlier versions have no limit and count stages otherwise
@@ -23,6 +23,11 @@ class RoutingSlip:
     shares: tuple[str, ...]
     shares_done: tuple[str, ...]
     limit: int
+    targets: tuple[str, ...] = ()
+
+    def is_for(self, name: str) -> bool:
+        """Whether a QoS 0 message is for the subscribers of the broker that gets it, too."""
+        return name in self.targets if self.targets else name not in self.served
 
 
 def slip_of(hop: Hop, flags: int = 0) -> bytes:
@@ -38,7 +43,9 @@ def _remembered_slip(hop: Hop, flags: int) -> bytes:
 def _pack(hop: Hop, flags: int) -> bytes:
     flags |= (CHECK if hop.check else 0) | (PASSED if hop.passed else 0)
     packer = Packer().u8(_WITH_LIMIT | hop.stage).u8(flags).u8(hop.limit)
-    for names in (hop.served, hop.shares, hop.shares_done):
+    # Slips of relays have a fourth list; journals of earlier versions hold none of relays.
+    lists = (hop.served, hop.shares, hop.shares_done)
+    for names in (*lists, hop.targets) if hop.stage == RELAY else lists:
         packer.u16(len(names))
         for name in names:
             packer.text(name)
@@ -70,5 +77,5 @@ def _read(reader: Unpacker) -> RoutingSlip:
         stage, limit = first & ~_WITH_LIMIT, reader.u8()
     else:
         stage, limit = _OLD_STAGES[first], HOP_LIMIT
-    lists = [tuple(reader.text() for _ in range(reader.u16())) for _ in range(3)]
-    return RoutingSlip(stage, flags, lists[0], lists[1], lists[2], limit)
+    lists = [tuple(reader.text() for _ in range(reader.u16())) for _ in range(4 if stage == RELAY else 3)]
+    return RoutingSlip(stage, flags, lists[0], lists[1], lists[2], limit, lists[3] if stage == RELAY else ())

@@ -8,6 +8,8 @@ told of, carries parcels along it in order, and says what becomes of those that 
 from abc import ABC, abstractmethod
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 
 class TransportEvents(Protocol):
     """Who is told what happens on the way to one peer."""
@@ -25,6 +27,7 @@ class TransportEvents(Protocol):
         """The network takes no more for now, or does again."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Transport(ABC):
     """The ways from one broker to its peers. `journal_id` names the journal that its links' sequences count in."""
 

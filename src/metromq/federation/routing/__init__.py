@@ -3,16 +3,21 @@
 A new routing is a file with its router (and its succession, if it has a topic table) and a line in ROUTINGS.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
-from metromq.federation.city import City
-from metromq.federation.coordination.succession import NoSuccession, Succession
+from metromq.federation.city import City, Routing
+from metromq.federation.coordination.succession import NoSuccession, Succession, TopicTable
 from metromq.federation.routing.central import CentralRouter
+from metromq.federation.routing.changing import ChangingRouter, must_retain
+from metromq.federation.routing.delegation import DelegationRouter, FilterSuccession
 from metromq.federation.routing.flood_publications import FloodPublicationsRouter
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
-from metromq.federation.routing.router import Audience, Onward, Router, Suggestion
+from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession, clusters_led
+from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
 
 
 def no_succession(city: City) -> Succession:
@@ -29,9 +34,44 @@ class RoutingChoice:
 
 ROUTINGS: dict[str, RoutingChoice] = {
     "central": RoutingChoice(CentralRouter),
+    "delegation": RoutingChoice(DelegationRouter, FilterSuccession),
     "flood-publications": RoutingChoice(FloodPublicationsRouter),
     "flood-subscriptions": RoutingChoice(FloodSubscriptionsRouter),
     "geographic": RoutingChoice(GeographicRouter, AreaSuccession),
+    "overlay": RoutingChoice(OverlayRouter, OverlaySuccession),
 }
 
-__all__ = ["ROUTINGS", "Audience", "Onward", "Router", "RoutingChoice", "Suggestion"]
+
+def router_for(city: City, name: str, table: TopicTable) -> Router:
+    """The router of the city, or of a city whose routing changes."""
+    router = ROUTINGS[city.routing].router(city, name, table)
+    if not city.beside:
+        return router
+    other = dataclasses.replace(city, routing=cast(Routing, city.beside), central=city.beside_central)
+    return ChangingRouter(router, ROUTINGS[city.beside].router(other, name, table))
+
+
+def succession_for(city: City) -> Succession:
+    """Of whichever routing has a topic table."""
+    own = ROUTINGS[city.routing].succession(city)
+    return own if own.kind or not city.beside else ROUTINGS[city.beside].succession(city)
+
+
+__all__ = [
+    "EVERYTHING",
+    "ROUTINGS",
+    "Audience",
+    "Carry",
+    "FloodSubscriptionsRouter",
+    "Onward",
+    "OverlayRouter",
+    "OverlaySuccession",
+    "Router",
+    "RoutingChoice",
+    "Suggestion",
+    "Ways",
+    "clusters_led",
+    "must_retain",
+    "router_for",
+    "succession_for",
+]

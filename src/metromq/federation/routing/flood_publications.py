@@ -6,6 +6,8 @@ from metromq.federation.stages import CLIENT
 
 
 class FloodPublicationsRouter(Router):
+    sends_unasked = True
+
     def announce_to(self, topic_filter: str) -> frozenset[str]:
         # The publisher's broker chooses the one member of a shared subscription, so it must know them all.
         return self.others if topic_filter.startswith(SHARE_PREFIX) else frozenset()

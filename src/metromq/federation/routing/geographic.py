@@ -30,6 +30,7 @@ class GeographicRouter(Router):
         for area in areas_touched(topic_filter, self.city.areas.l_b):
             brokers.add(self.table.owner(area))
             brokers.add(self.table.home(area))
+            brokers |= self.city.former_homes.get(area, frozenset()) & self.others
         return frozenset(brokers) - {self.name}
 
     def decide(self, topic: str, stage: int, origin: str) -> Suggestion:
@@ -86,7 +87,10 @@ class GeographicRouter(Router):
     def _why_told(self, topic_filter: str, peer: str) -> str:
         touched = areas_touched(plain_filter(topic_filter), self.city.areas.l_b)
         areas = [area for area in touched if peer in (self.table.owner(area), self.table.home(area))]
-        return f"area {', '.join(areas)}" if areas else "topics without an area may be published there"
+        if areas:
+            return f"area {', '.join(areas)}"
+        former = [area for area in touched if peer in self.city.former_homes.get(area, ())]
+        return f"until lately area {', '.join(former)}" if former else "topics without an area may be published there"
 
 
 @final
@@ -101,7 +105,8 @@ class AreaSuccession(Succession):
         self._city = city
 
     def first(self) -> tuple[Fact, ...]:
-        return tuple(Fact(AREA, area, self._city.homes[area], 0) for area in sorted(self._city.homes))
+        homes = self._city.homes
+        return tuple(Fact(AREA, area, homes[area], 0) for area in sorted(homes))
 
     def home(self, fact: Fact) -> str:
         return self._city.homes.get(fact.key, "") if fact.kind == AREA else ""
@@ -111,11 +116,10 @@ class AreaSuccession(Succession):
         if not home or home in living:
             return home
         city = self._city
+        heirs = [name for name in city.cluster_members[city.cluster_of(home)] if name in living]
         # A broker that joined later has no place on the map, and inherits only where nobody else is.
-        placed = sorted(name for name in living if name in city.by_name) or sorted(living)
-        cluster = city.cluster_of(home)
-        heirs = [name for name in placed if city.cluster_of(name) == cluster] or placed
-        if city.membership.takeover == "least-loaded":
+        heirs = heirs or sorted(name for name in living if name in city.by_name) or sorted(living)
+        if city.membership.takeover == "least-loaded" and all(living[name] >= 0 for name in heirs):
             return min(heirs, key=lambda name: (living[name], name))
         if heirs[0] not in city.by_name:
             return heirs[0]

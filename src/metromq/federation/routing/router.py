@@ -6,10 +6,14 @@ peers have announced.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from metromq.federation.city import City
+from metromq.federation.coordination.facts import Change, Fact
 from metromq.federation.coordination.succession import TopicTable
 
 
@@ -32,22 +36,89 @@ class Onward:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Whom to serve, and who else takes the message further."""
+    """Whom to serve, and who else takes the message further.
+
+    With `through`, interested peers are not served from here: if there are any, that one gets a copy and serves them.
+    """
 
     audience: Audience
     onward: tuple[Onward, ...] = ()
+    through: str = ""
 
 
 STAY = Suggestion(Audience.NOBODY)
 
 
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A relay, the interested brokers that it brings copies to (itself, if it is one of them), and why, for people."""
+
+    peer: str
+    targets: tuple[str, ...]
+    why: str = ""
+
+
+EVERYTHING: Final = ("#",)
+WantedBy = Callable[[str], AbstractSet[str]]
+
+
+def nothing_wanted(broker: str) -> AbstractSet[str]:
+    return frozenset()
+
+
+class Ways:
+    """The ways of messages between brokers: straight, with nothing to agree on, unless a routing says more.
+
+    A routing with ways of its own leads messages along relays, and makes the city agree on facts about what clients
+    publish and want: it is told what happens, and the node takes its proposals to the coordinator.
+    """
+
+    leads = False  # whether there are relays: if not, messages do not even ask
+
+    def __init__(self) -> None:
+        self.wanted_by: WantedBy = nothing_wanted  # the filters that a broker's clients want, as far as is known here
+
+    def carriers(self, topic: str, peers: tuple[str, ...], passed: Collection[str]) -> tuple[Carry, ...]:
+        """The relays that bring a message to some of the interested peers; the others get it straight from here.
+
+        `passed` are brokers that need no copy: it has been there, or someone else sends it.
+        """
+        return ()
+
+    def expects(self, topic: str) -> bool:
+        """Whether the router wants to hear when a client of this broker publishes the topic."""
+        return False
+
+    def published(self, topic: str) -> None:
+        """A client of this broker publishes a topic that the router expects."""
+
+    def wanted(self, topic_filter: str, is_wanted: bool) -> None:
+        """Clients of this broker want the filter, or do not any more."""
+
+    def learnt(self, changes: tuple[Change, ...]) -> tuple[str, ...]:
+        """The book has changed: filters of the topics whose routes may differ now."""
+        return EVERYTHING
+
+    def living(self, alive: tuple[str, ...]) -> tuple[str, ...]:
+        """Others are there than before. The relays that are gone: what waits for them is sent around them."""
+        return ()
+
+    def proposals(self) -> tuple[Fact, ...]:
+        """What this broker wants the city to agree on, of what has happened since it was asked last."""
+        return ()
+
+
 class Router(ABC):
-    """Four methods, and `explain`. A router names neighbours only, wherever it names peers."""
+    """Four methods, and `explain`. A router names neighbours only, wherever it names peers.
+
+    `ways` are those that its messages take: straight, unless the routing has ways of its own.
+    """
 
     def __init__(self, city: City, name: str, table: TopicTable) -> None:
         self.city = city
         self.name = name
         self.table = table
+        self.ways = Ways()
         self._members: tuple[str, ...] = ()
         self._others: frozenset[str] = frozenset()
 
@@ -62,6 +133,13 @@ class Router(ABC):
     def key(self, topic: str) -> str | None:
         """The key of the topic table that the topic belongs to; None: nobody is responsible for it."""
         return None
+
+    sends_unasked = False  # messages go to brokers that have announced nothing
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether this routing says itself between which brokers there are links."""
+        return type(self).neighbours is not Router.neighbours
 
     def neighbours(self) -> frozenset[str]:
         """The peers that this broker keeps links to; a message goes to no others from here."""

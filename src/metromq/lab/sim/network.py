@@ -48,6 +48,7 @@ class StreamEnd:
         other = self.other
         if not self.is_open or other is None:
             return
+        self._network.bytes_written += len(data)
         if self._held or (self.own, self.far) in self._network.holds:
             self._held.append(data)
             return
@@ -102,6 +103,7 @@ class Network:
         self.holds: set[tuple[str, str]] = set()
         self.slowed: dict[tuple[str, str], float] = {}  # sender and receiver: seconds more
         self._cuts: set[frozenset[str]] = set()
+        self.bytes_written = 0
 
     def delay_s(self, sender: str, receiver: str) -> float:
         more_s = self.slowed.get((sender, receiver), 0.0) if self.slowed else 0.0

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from metromq.federation import grid_city
-from metromq.lab.scenario import StoryStep, judge_delivery, judge_share, payloads, play
+from metromq.federation import City, grid_city, with_area
+from metromq.lab.scenario import StoryStep, areas_of, judge_delivery, judge_share, payloads, play
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient
 
@@ -29,6 +29,12 @@ class SimStage:
             "split": lambda words: self.city.network.split(words["brokers"].split(), self.city.city.names),
             "cut": lambda words: self.city.network.cut(words["one"], words["other"]),
             "heal": lambda words: self.city.network.heal(),
+            "move": lambda words: self._change(words, lambda city: with_area(city, words["area"], words["home"])),
+            "join": lambda words: self.city.join(words["newcomer"], words["broker"], areas_of(words)),
+            "leaves": self._leaves,
+            "drain": self._drain,
+            "route": lambda words: self.city.route(words["broker"], words["routing"]),
+            "undo": lambda words: self.city.undo(words["broker"]),
             "wait": lambda words: self.city.run(float(words["seconds"])),
             "settle": lambda words: self.city.settle(),
             "expect_nothing": self._expect_nothing,
@@ -49,6 +55,15 @@ class SimStage:
     def _found(self, words: Mapping[str, str]) -> None:
         self._city = SimCity(grid_city(words["routing"], count=int(words["count"]), hello_interval_ms=200))
         self._city.start()
+
+    def _change(self, words: Mapping[str, str], change: Callable[[City], City]) -> None:
+        self.city.change(words["broker"], change)
+
+    def _leaves(self, words: Mapping[str, str]) -> None:
+        assert self.city.leave(words["broker"]), f"waits for {self.city.waits_for(words['broker'])}"
+
+    def _drain(self, words: Mapping[str, str]) -> None:
+        assert self.city.drain(words["broker"]), f"waits for {self.city.waits_for(words['broker'])}"
 
     def _connects(self, words: Mapping[str, str]) -> None:
         topic, _, payload = words.get("will", "").partition(" ")

@@ -42,6 +42,7 @@ class SimBroker:
     def __init__(self, city: City, name: str, network: Network, report: Reporting, settings: HubSettings) -> None:
         self.city = city
         self.name = name
+        self.link_version = 0  # the newest that it reads, as an earlier release would; 0: as this one
         self.skew_us = 0  # how far its wall clock is ahead
         self.disk = Disk(_digest(f"journal of {name}").hex()[:14])
         self.hub: Hub | None = None
@@ -76,9 +77,12 @@ class SimBroker:
         recover(hub, disk.state, disk.after_state())
         self._look_at_the_clock(hub)
         secret = (self.city.links.secret or "").encode()
-        self._access = _SimAccess(LinkAccess(self.name, host.node.peers, secret, False, host.journal_told, self._nonce))
+        links = LinkAccess(self.name, lambda: host.node.peers, secret, False, host.journal_told, self._nonce)
+        self._access = _SimAccess(links)
         self._network.acceptors[self.name] = self
         credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
+        if self.link_version:
+            credentials.newest = host.node.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         self._tick(disk.lives, host.rest_s, host.tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
@@ -194,7 +198,8 @@ class SimBroker:
 
     def backlog(self, peer: str) -> int:
         """Messages that wait for a peer or are on their way to it."""
-        return self.host.links[peer].backlog.unsettled() if self.host is not None else 0
+        backlog = self.hub.links.by_peer.get(peer) if self.hub is not None else None
+        return backlog.unsettled() if backlog is not None else 0
 
 
 @final

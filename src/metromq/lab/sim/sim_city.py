@@ -1,16 +1,20 @@
 """A whole simulated city: brokers, clients, faults and the virtual clock."""
 
-from typing import Final
+import dataclasses
+from collections.abc import Callable
+from typing import Final, cast
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import City
+from metromq.federation import BrokerSpec, City, Routing, steps_to, with_broker
+from metromq.federation.host import DRAINED, GONE
 from metromq.lab.sim.clock import VirtualClock
 from metromq.lab.sim.network import Latency, Network, constant_latency
 from metromq.lab.sim.sim_broker import SimBroker
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.protocol.session import HubSettings
 
+LEAVE_S: Final = 120.0
 LINKS_S: Final = 60.0  # far more than links need to come up
 
 
@@ -20,15 +24,16 @@ class SimCity:
         self.clock = VirtualClock()
         self.network = Network(self.clock, latency or constant_latency(0.002))
         self.events: list[tuple[float, str, str]] = []  # what brokers told their operators: time, broker, what
-        self.brokers = {name: self._broker(name, settings or HubSettings()) for name in city.names}
+        self._settings = settings or HubSettings()
+        self.brokers = {name: self._broker(city, name) for name in city.names}
         self.clients: dict[str, SimClient] = {}
 
-    def _broker(self, name: str, settings: HubSettings) -> SimBroker:
+    def _broker(self, city: City, name: str) -> SimBroker:
         def report(level: str, event: str, **details: object) -> None:
             words = " ".join(f"{key}={value}" for key, value in details.items())
             self.events.append((self.clock.now, name, f"{event} {words}"))
 
-        return SimBroker(self.city, name, self.network, report, settings)
+        return SimBroker(city, name, self.network, report, self._settings)
 
     def start(self) -> None:
         for broker in self.brokers.values():
@@ -44,7 +49,7 @@ class SimCity:
         running = [broker for broker in self.brokers.values() if broker.host is not None]
         names = {broker.name for broker in running}
         return all(
-            link.up
+            link.up or link.resting
             for broker in running
             if broker.host is not None
             for link in broker.host.links.values()
@@ -79,6 +84,63 @@ class SimCity:
     def owner(self, area: str, at: str) -> str:
         host = self.brokers[at].host
         return host.node.table.owner(area) if host is not None else ""
+
+    # Changes of the running city, told to one broker.
+
+    def change(self, at: str, change: Callable[[City], City]) -> None:
+        host = self.brokers[at].host
+        if host is not None:
+            self.brokers[at].run(lambda: host.change_city(change(host.city), "somebody"))
+
+    def undo(self, at: str) -> None:
+        host = self.brokers[at].host
+        if host is not None:
+            self.brokers[at].run(lambda: host.change_city(host.node.history[-1].city, "somebody", "undo"))
+
+    def route(self, at: str, routing: str) -> None:
+        """Another routing, in steps that every broker follows before the next."""
+        host = self.brokers[at].host
+        if host is None:
+            return
+        central = at if routing == "central" else ""
+        wanted = dataclasses.replace(host.city, routing=cast(Routing, routing), central=central)
+        for step in steps_to(host.city, wanted):
+            self.change(at, lambda city, step=step: step)  # type: ignore[misc]
+            epoch = host.node.description.epoch
+            followed = self.clock.run_until(lambda epoch=epoch: min(host.node.following.values()) >= epoch, LEAVE_S)  # type: ignore[misc]
+            if not followed:
+                raise UsageError("the city does not follow its new description")
+
+    def join(self, name: str, at: str, area: str = "") -> None:
+        """A newcomer, with the description that the broker gives it."""
+        self.change(at, lambda city: with_broker(city, BrokerSpec(name, area=area)))
+        host = self.brokers[at].host
+        if host is not None:
+            self.brokers[name] = self._broker(host.city, name)
+            self.brokers[name].start()
+
+    def leave(self, name: str) -> bool:
+        """Whether the broker could leave; then it is no more."""
+        broker, host = self.brokers[name], self.brokers[name].host
+        if host is None:
+            return False
+        broker.run(lambda: host.leaving.leave("somebody"))
+        if not self.clock.run_until(lambda: host.leaving.state == GONE, LEAVE_S):
+            return False
+        broker.kill()
+        del self.brokers[name]
+        return True
+
+    def drain(self, name: str) -> bool:
+        host = self.brokers[name].host
+        if host is None:
+            return False
+        self.brokers[name].run(host.leaving.drain)
+        return self.clock.run_until(lambda: host.leaving.state == DRAINED, LEAVE_S)
+
+    def waits_for(self, name: str) -> tuple[str, ...]:
+        host = self.brokers[name].host
+        return (host.leaving.state, *host.leaving.waits_for()) if host is not None else ("nothing: it does not run",)
 
     # Clients, by name.
 

@@ -53,7 +53,9 @@ class SimClient:
         self._network = network
         self._version = version
         self._core: ClientCore | None = None
+        self._before: ClientCore | None = None  # the session in whose place a new one is to come
         self._end: StreamEnd | None = None
+        self._dials = 0  # that were given up
 
     @property
     def is_open(self) -> bool:
@@ -63,12 +65,17 @@ class SimClient:
         """Begins; `is_open` tells when the broker has accepted. An open connection is ended first, cleanly."""
         self.disconnect()
         self.place = broker
+        if self._before is not None:  # no broker has accepted the new one: the client has what it had
+            self._core, self._before = self._before, None
         core = self._core
         if core is None or core.options.clean_start or not keeps:  # otherwise the session goes on on our side too
-            core = ClientCore(self._options(keeps, will))
+            self._before, core = core, ClientCore(self._options(keeps, will))
         core.options = self._options(keeps, will)
         self._core = core
-        self._network.dial(self.name, broker, lambda end: self._connected(core, end), self._refused)
+        dial = self._dials
+        self._network.dial(
+            self.name, broker, lambda end: self._connected(dial, end), lambda problem: self._failed(dial, problem)
+        )
 
     def _options(self, keeps: bool, will: Will | None) -> ClientOptions:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
@@ -110,13 +117,17 @@ class SimClient:
         assert self._core is not None, f"{self.name} is not connected"
         return self._core
 
-    def _connected(self, core: ClientCore, end: StreamEnd) -> None:
-        if core is not self._core or self._end is not None:
+    def _connected(self, dial: int, end: StreamEnd) -> None:
+        if dial != self._dials:  # the client has gone since
             end.abort()
             return
         self._end = end
         end.listener = _Ear(self, end)
-        self._do(core.connect(self._network.clock.now))
+        self._do(self._open_core().connect(self._network.clock.now))
+
+    def _failed(self, dial: int, problem: str) -> None:
+        if dial == self._dials:
+            self._refused(problem)
 
     def heard(self, end: StreamEnd, data: bytes) -> None:
         if end is self._end and self._core is not None:
@@ -128,6 +139,7 @@ class SimClient:
 
     def _hang_up(self) -> None:
         end, self._end = self._end, None
+        self._dials += 1
         if self._core is not None:
             self._core.lost(None)
         if end is not None:
@@ -149,6 +161,7 @@ class SimClient:
                 if self._observer is not None:
                     self._observer.settled(self, effect.token, max(effect.reason_codes))
             elif isinstance(effect, Opened):
+                self._before = None
                 if self._observer is not None:
                     self._observer.opened(self, effect.connack.session_present)
             elif isinstance(effect, Closed):

@@ -1,6 +1,7 @@
 """Plays storms by seed on simulated brokers; a seed that breaks the contract is printed and shrunk to a short story."""
 
 import argparse
+import gc
 import multiprocessing
 import os
 import signal
@@ -8,12 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from metromq.errors import UsageError
 from metromq.lab.storm.contract import judge
-from metromq.lab.storm.history import History, history_of, parse_history
+from metromq.lab.storm.history import CHANGING, PLAYED, History, history_of, parse_history
 from metromq.lab.storm.shrinking import shrunk
 from metromq.lab.storm.simulated import SimulatedStorm
 
@@ -21,18 +23,31 @@ PROGRESS_S = 1.0
 INTERRUPTED = 130
 
 
-def breaches_of(history: History) -> list[str]:
-    return judge(SimulatedStorm(history).play())
+@contextmanager
+def collected_at_the_end() -> Iterator[None]:
+    """Garbage is looked for once, and only among what was made meanwhile: a storm makes a few megabytes."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def breaches_of(history: History, wide: bool = False) -> list[str]:
+    with collected_at_the_end():
+        return judge(SimulatedStorm(history, wide).play())
 
 
 def rule_of(breach: str) -> str:
     return breach.split(":")[0]
 
 
-def story_of(history: History, rule: str) -> str:
+def story_of(history: History, rule: str, wide: bool) -> str:
     """The history, shrunk as long as the same rule fails, and what fails, as text that --replay reads."""
-    small = shrunk(history, lambda one: rule in map(rule_of, breaches_of(one)))
-    found = [breach for breach in breaches_of(small) if rule_of(breach) == rule]
+    small = shrunk(history, lambda one: rule in map(rule_of, breaches_of(one, wide)))
+    found = [breach for breach in breaches_of(small, wide) if rule_of(breach) == rule]
     return "\n".join((*(f"# {breach}" for breach in found[:3]), str(small), ""))
 
 
@@ -81,9 +96,11 @@ class Play:
 
     brokers: int
     steps: int
+    routing: str = ""
+    wide: bool = False
 
     def __call__(self, seed: int) -> tuple[int, list[str]]:
-        return seed, breaches_of(history_of(seed, self.brokers, steps=self.steps))
+        return seed, breaches_of(history_of(seed, self.brokers, steps=self.steps, routing=self.routing), self.wide)
 
 
 def played(play: Play, seeds: range, jobs: int) -> Iterator[tuple[int, list[str]]]:
@@ -98,30 +115,36 @@ def storm(options: argparse.Namespace) -> int:
     seeds = range(options.first, options.first + options.seeds)
     tally = Tally(len(seeds))
     try:
-        for seed, breaches in played(Play(options.brokers, options.steps), seeds, min(options.jobs, len(seeds))):
+        for seed, breaches in played(_play(options), seeds, min(options.jobs, len(seeds))):
             tally.add(seed, breaches)
         tally.close()
         for seed in sorted(tally.failed)[: options.shrink]:
-            tell_story(options, history_of(seed, options.brokers, steps=options.steps), tally.failed[seed])
+            history = history_of(seed, options.brokers, steps=options.steps, routing=options.routing)
+            tell_story(options, history, tally.failed[seed])
     except KeyboardInterrupt:
         tally.close()
         return INTERRUPTED
     return 1 if tally.failed else 0
 
 
+def _play(options: argparse.Namespace) -> Play:
+    return Play(options.brokers, options.steps, options.routing, options.wide)
+
+
 def tell_story(options: argparse.Namespace, history: History, breaches: list[str]) -> None:
     print(f"\nShrinking seed {history.seed} ...", flush=True)
-    story = story_of(history, rule_of(breaches[0]))
+    story = story_of(history, rule_of(breaches[0]), options.wide)
     print(story, end="")
     if options.save is not None:
         options.save.mkdir(parents=True, exist_ok=True)
         file = options.save / f"seed-{history.seed}.txt"
         file.write_text(story, encoding="utf-8")
-        print(f"# python -m metromq.lab.storm --replay {file}", flush=True)
+        wide = " --wide" if options.wide else ""
+        print(f"# python -m metromq.lab.storm{wide} --replay {file}", flush=True)
 
 
-def replay(file: Path) -> int:
-    breaches = breaches_of(parse_history(file.read_text(encoding="utf-8"), file.name))
+def replay(file: Path, wide: bool) -> int:
+    breaches = breaches_of(parse_history(file.read_text(encoding="utf-8"), file.name), wide)
     print("\n".join(breaches) or "The contract was kept.")
     return 1 if breaches else 0
 
@@ -132,13 +155,17 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--wide", action="store_true", help="with links on demand, as in a large city")
+    parser.add_argument(
+        "--routing", choices=(*PLAYED, CHANGING), default="", help="of every storm (default: each seed draws one)"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="storms at a time (default: one a core)")
     parser.add_argument("--shrink", type=int, default=3, help="so many of the failing seeds are shrunk to stories")
     parser.add_argument("--save", type=Path, metavar="DIR", help="also write the stories there, for --replay")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play the story in this file instead")
     options = parser.parse_args()
     try:
-        return replay(options.replay) if options.replay is not None else storm(options)
+        return replay(options.replay, options.wide) if options.replay is not None else storm(options)
     except (UsageError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -55,7 +55,9 @@ class Contract:
 
     def _is_sure(self, subscription: Subscribed, sent: float) -> bool:
         """Whether the client's session must get what was sent at a time."""
-        if subscription.acked + self._seen.lag_s > sent or subscription.ended < FOREVER:
+        if subscription.acked == FOREVER or subscription.ended < FOREVER:
+            return False
+        if subscription.acked + self._seen.lag_between(subscription.acked, sent) > sent:
             return False
         since = self._session_since(subscription.client, subscription.sent)
         return since < FOREVER and self._lasts(subscription.client, subscription.sent)
@@ -111,7 +113,7 @@ class Contract:
                 yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
 
     def _may_come_again(self, client: str, exact: list[Delivered]) -> bool:
-        if self._restarted(client, exact[0].at, exact[-1].at):
+        if self._restarts(client, exact[0].at, exact[-1].at) >= len(exact) - 1:  # each may bring it once more
             return True
         # It has no number by which a broker could know it that it reaches later than the client did.
         if all(not one.qos for one in exact) and self._moved(client, exact[0].at, exact[-1].at):
@@ -120,16 +122,19 @@ class Contract:
         return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
 
     def _moved(self, client: str, start: float, end: float) -> bool:
-        return any(start < one.opened <= end for one in self._by_client[client])
+        """Whether the client went to another broker between two times."""
+        known = [one for one in self._by_client[client] if one.opened < FOREVER]
+        return any(two.broker != one.broker and start < two.opened <= end for one, two in pairwise(known))
 
     def _may_repeat(self, message: Published) -> bool:
         """Whether its publisher may have sent it as a new message once more: its session, too, may begin anew."""
-        return message.qos == 1 or message.again or self._restarted(message.client, message.sent, message.acked)
+        is_resent = message.qos == 1 and self._is_resent(message)
+        return is_resent or message.again or self._restarts(message.client, message.sent, message.acked) > 0
 
-    def _restarted(self, client: str, start: float, end: float) -> bool:
-        """Whether the client began anew between two times, or went on while its broker of before was out of reach."""
+    def _restarts(self, client: str, start: float, end: float) -> int:
+        """How often the client began anew between two times, or went on while its broker of before was away."""
         later = [one for one in self._by_client[client] if start < one.opened <= end]
-        return any(not one.present or one.apart for one in later)
+        return sum(1 for one in later if not one.present or one.apart)
 
     def _groups_share(self) -> Iterator[str]:
         groups: dict[str, list[Subscribed]] = defaultdict(list)
@@ -152,13 +157,24 @@ class Contract:
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
             restarted = self._may_repeat(message) or any(
-                self._restarted(one.client, message.sent, got[-1].at) for one in exact
+                self._restarts(one.client, message.sent, got[-1].at) for one in exact
             )
-            if len(exact) > most and not restarted:
+            if len(exact) > most and not restarted and not self._may_choose_again(message, exact, most):
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
             if message.acked < FOREVER and not got and any(self._is_sure(one, message.sent) for one in members):
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
+
+    def _may_choose_again(self, message: Published, exact: list[Delivered], most: int) -> bool:
+        """Whether the owner of an area may have chosen a member, and whoever stands in for it cannot know.
+
+        Its acknowledgement was lost, so something was broken when the message was sent; two members have it, once each.
+        """
+        if self._seen.routing != "geographic" or not message.topic[0].isdigit():
+            return False
+        is_one_each = len(exact) == most + 1 == len({one.client for one in exact})
+        over = message.sent + self._seen.lag_between(message.sent, message.sent)
+        return is_one_each and self._is_troubled(message.sent, over)
 
     def _order_is_kept(self) -> Iterator[str]:
         kept = [message for message in self._seen.published if message.payload and not self._is_resent(message)]
@@ -181,16 +197,25 @@ class Contract:
 
     def _is_resent(self, message: Published) -> bool:
         """Whether its publisher may have sent it again over another connection: there it has another place."""
-        return any(message.sent < one.asked < message.acked for one in self._by_client[message.client])
+        return any(message.sent <= one.asked < message.acked for one in self._by_client[message.client])
 
     def _may_be_late(self, client: str, message: Published, delivery: Delivered) -> bool:
         """The exceptions to order that the contract lists."""
         if self._is_member(client) or self._is_merged(client, message.sent, delivery.at):
             return True
-        if self._seen.routing == "geographic" and message.topic[0].isdigit():
-            return self._is_troubled(message.sent, delivery.at)  # the area may have had another owner meanwhile
+        if self._is_from_before(client, message):
+            return True
+        if self._seen.routing == "delegation" or (self._seen.routing == "geographic" and message.topic[0].isdigit()):
+            return self._is_troubled(message.sent, delivery.at)  # it may have had another owner meanwhile
+        if self._seen.routing == "overlay" and self._is_troubled(message.sent, delivery.at):
+            return True  # the way through clusters may have been another one
         moved = [move for move in self._moves(client) if message.sent <= move <= delivery.at]
         return any(self._is_troubled(message.sent, move + ORDER_S) for move in moved)
+
+    def _is_from_before(self, client: str, message: Published) -> bool:
+        """Whether the client had not subscribed when it was sent: another session has brought it to the broker."""
+        asked = [one for one in self._seen.subscriptions if one.client == client]
+        return not any(one.sent <= message.sent and matches(one.topic_filter, message.topic) for one in asked)
 
     def _moves(self, client: str) -> list[float]:
         """When the client asked another broker than before."""
@@ -245,11 +270,16 @@ class Contract:
             if write is None or asked is None or self._is_troubled(write.sent, delivery.at):
                 continue
             for later in self._seen.published:
-                is_before = later.retain and later.qos and later.acked + self._seen.lag_s < asked.sent
-                if is_before and _replaces(later, write):
+                if later.retain and later.qos and self._is_told(later, asked) and _replaces(later, write):
                     got = f"{delivery.client} subscribed at {asked.sent:.3f} and got {_shown(write)}"
                     yield f"retained: {got}, which {_shown(later)} had replaced"
                     break
+
+    def _is_told(self, value: Published, asked: Subscribed) -> bool:
+        """Whether every broker knew of an acknowledged value when a client subscribed."""
+        if value.acked >= asked.sent:
+            return False
+        return value.acked + self._seen.lag_between(value.acked, asked.sent) < asked.sent
 
     def _asked_for(self, delivery: Delivered) -> Subscribed | None:
         """The last subscription that a stored message can answer."""
@@ -276,13 +306,27 @@ class Contract:
                     yield f"will: {payload} of {client} fired {len(fired)} times"
                 if connection.goodbye and fired and self._is_calm(connection):
                     yield f"will: {payload} of {client} fired though it said goodbye"
-                back = connections[number + 1].opened if number + 1 < len(connections) else FOREVER
+                following = connections[number + 1] if number + 1 < len(connections) else None
+                if fired and following is not None and self._only_moved(connection, following, delay_s):
+                    yield f"will: {payload} of {client} fired though it only went on at {following.broker}"
+                back = following.opened if following is not None else FOREVER
                 lost = connection.ended < FOREVER and not connection.goodbye
                 if lost and back > connection.ended + delay_s + 30.0 and not fired and self._is_calm(connection):
                     yield f"will: {payload} of {client} never fired"
 
-    def _is_calm(self, connection: SeenConnection) -> bool:
-        return not any(connection.asked - 10 <= at <= connection.ended + 10 for at, _ in self._seen.faults)
+    def _only_moved(self, connection: SeenConnection, following: SeenConnection, delay_s: float) -> bool:
+        """Whether the client went on at another broker, or was back before the delay of its will was over."""
+        if connection.goodbye or following.opened == FOREVER or not self._is_calm(connection, following.opened):
+            return False
+        if connection.ended == following.asked and connection.broker != following.broker:
+            return True
+        keeps = connection.keeps and following.keeps  # otherwise the session ends, and the will does not wait
+        fires = connection.ended + delay_s
+        return keeps and following.opened + self._seen.lag_between(following.opened, fires) < fires
+
+    def _is_calm(self, connection: SeenConnection, until: float = 0.0) -> bool:
+        end = max(connection.ended, until) + 10
+        return not any(connection.asked - 10 <= at <= end for at, _ in self._seen.faults)
 
 
 def _shown(message: Published) -> str:
@@ -306,7 +350,7 @@ def troubles(seen: Seen) -> list[tuple[float, float]]:
     begun = 0.0
     for at, text in sorted([*seen.faults, *seen.mends]):
         _, verb, *words = text.split()
-        if verb == "revise":
+        if verb in ("revise", "move"):  # a move does not break anything, but areas change their owners
             broken.pop(words[0], None)
             found.append((at, at + MENDED_S))
             continue

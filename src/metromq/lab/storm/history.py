@@ -9,6 +9,8 @@ from metromq.errors import UsageError
 from metromq.protocol.wire import MQTT5, MQTT311
 
 ROUTINGS: Final = ("geographic", "flood-subscriptions", "flood-publications", "central")
+PLAYED: Final = (*ROUTINGS, "delegation", "overlay")  # those drawn by seed, and some that must be asked for
+DELEGATED: Final = ("0/#", "0/0/0/0/a", "1/2/#", "plain/#", "plain/d", "#")
 TOPICS: Final = ("0/0/0/0/a", "1/2/0/0/b", "3/3/1/1/c", "plain/d")
 FILTERS: Final = ("#", "0/#", "1/2/+/0/b", "3/3/1/1/c", "plain/#", "+/d", "0/0/0/0/a", "1/2/0/0/b", "plain/d")
 GROUPS: Final = ("$share/g/1/#", "$share/g/plain/d", "$share/h/#")
@@ -38,6 +40,8 @@ WORDS: Final = {
     "split": (1,),
     "heal": (0,),
     "snapshot": (1,),
+    "move": (3,),  # an area, the broker that is at home there from now on, and the one that is told so
+    "delegate": (1, 2),  # a filter, and the broker that gets it; without one it goes back
 }
 FILES: Final = ("slower", "faster", "first")  # versions of the city file, see `stage.revised`
 
@@ -81,7 +85,7 @@ def parse_history(text: str, name: str = "history") -> History:
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, words) for number, words in lines if words and words[0] != "#"]
     head = lines[0][1] if lines else []
-    if len(head) < 5 or head[0] != "storm" or head[3] != "clocks" or head[2] not in ROUTINGS:
+    if len(head) < 5 or head[0] != "storm" or head[3] != "clocks" or head[2] not in PLAYED:
         raise UsageError(f"{name}: a storm starts with a line such as: storm 7 geographic clocks 0 0 600")
     try:
         skews = tuple(float(word) for word in head[4:])
@@ -113,11 +117,12 @@ FAULTS: Final = ("kill", "power", "pause", "cut", "hold", "split", "snapshot", "
 
 
 class Generator:
-    def __init__(self, seed: int, brokers: int = 3, clients: int = 8, steps: int = 200) -> None:
+    def __init__(self, seed: int, brokers: int = 3, clients: int = 8, steps: int = 200, routing: str = "") -> None:
         self._dice = random.Random(seed)
         self._seed = seed
         self._count = steps
-        self._routing = self._dice.choice(ROUTINGS)
+        drawn = self._dice.choice(ROUTINGS)
+        self._routing = routing or drawn
         self._brokers = brokers
         self._names = [f"#{number}" for number in range(brokers)]
         self._clients = [f"c{number}" for number in range(clients)]
@@ -263,5 +268,39 @@ class More:
         return [Step(at, "slip", tuple(words))]
 
 
-def history_of(seed: int, brokers: int = 3, clients: int = 8, steps: int = 200) -> History:
-    return Generator(seed, brokers, clients, steps).history()
+def delegating(history: History) -> History:
+    """The same storm in a city whose central broker hands filters to others, and takes them back, all the time."""
+    dice = random.Random(f"{history.seed} delegation")
+    names = [f"#{number}" for number in range(history.brokers)]
+    start, end = history.steps[0].at + 1.0, history.steps[-1].at
+    changes: list[Step] = []
+    for _ in range(dice.randint(4, 20)):
+        broker = [] if dice.random() < 0.2 else [dice.choice(names)]
+        changes.append(Step(round(dice.uniform(start, end), 3), "delegate", (dice.choice(DELEGATED), *broker)))
+    steps = sorted([*history.steps, *changes], key=lambda step: step.at)
+    return History(history.seed, "delegation", history.brokers, history.skews_s, tuple(steps))
+
+
+CHANGING: Final = "changing"
+AREAS: Final = ("0/0", "1/2", "3/3", "1", "3")
+
+
+def changing(history: History) -> History:
+    """The same storm in a city of areas that move from broker to broker all the time."""
+    dice = random.Random(f"{history.seed} changing")
+    names = [f"#{number}" for number in range(history.brokers)]
+    start, end = history.steps[0].at + 1.0, history.steps[-1].at
+    moves = [
+        Step(round(dice.uniform(start, end), 3), "move", (dice.choice(AREAS), dice.choice(names), dice.choice(names)))
+        for _ in range(dice.randint(2, 8))
+    ]
+    steps = sorted([*history.steps, *moves], key=lambda step: step.at)
+    return History(history.seed, "geographic", history.brokers, history.skews_s, tuple(steps))
+
+
+def history_of(seed: int, brokers: int = 3, clients: int = 8, steps: int = 200, routing: str = "") -> History:
+    """The storm of a seed. Seeds draw their routing, unless one is asked for; CHANGING moves areas all the time."""
+    if routing == CHANGING:
+        return changing(Generator(seed, brokers, clients, steps).history())
+    history = Generator(seed, brokers, clients, steps, routing).history()
+    return delegating(history) if routing == "delegation" else history

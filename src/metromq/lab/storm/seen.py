@@ -74,6 +74,19 @@ class Seen:
     mends: list[tuple[float, str]] = field(default_factory=list)  # when something was mended, and what
     routing: str = ""
     lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
+    slow: list[tuple[float, float, float]] = field(default_factory=list)  # from when to when, by how much a link
     probes: dict[str, dict[str, str]] = field(default_factory=dict)  # at the end: broker -> topic -> retained value
     sessions: dict[str, list[str]] = field(default_factory=dict)  # at the end: client -> brokers that keep its session
     stuck: str = ""  # why the city did not come to rest
+
+    def slowed(self, at: float, by_s: float) -> None:
+        self.slow.append((at, FOREVER, by_s))
+
+    def healed(self, at: float) -> None:
+        """What was under way before comes as late as it was sent."""
+        self.slow = [(begun, min(over, at + by_s), by_s) for begun, over, by_s in self.slow]
+
+    def lag_between(self, start: float, end: float) -> float:
+        """How long a message that is under way between two times may take: two links, both may be the slowest."""
+        slowest = max((by_s for begun, over, by_s in self.slow if begun <= end and over >= start), default=0.0)
+        return self.lag_s + 2 * slowest

@@ -1,11 +1,12 @@
 """Plays a history on whole brokers under the virtual clock and writes down what clients saw."""
 
+import contextlib
 import traceback
 from typing import Final
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import grid_city
+from metromq.federation import grid_city, with_area
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
@@ -17,17 +18,19 @@ PROBE: Final = "probe-"
 LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
+WIDE_LAG_S: Final = 0.05  # the same where both links must be opened first
 
 
 class SimulatedStorm(Stage):
     """`play` it once. It has many methods because it does what a stage must be able to do."""
 
-    lag_s = LAG_S
-
-    def __init__(self, history: History) -> None:
-        self.city = SimCity(grid_city(history.routing, count=history.brokers, hello_interval_ms=200))
+    def __init__(self, history: History, wide: bool = False) -> None:
+        """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
+        mesh_up_to = 0 if wide else history.brokers
+        city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
+        self.city = SimCity(city)
         super().__init__(history, self.city.city.names)
-        self.seen.lag_s = LAG_S
+        self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
@@ -138,6 +141,19 @@ class SimulatedStorm(Stage):
     def snapshot(self, broker: str) -> None:
         self.city.brokers[broker].take_snapshot()
 
+    def move(self, area: str, home: str, at: str) -> None:
+        self.city.change(at, lambda city: with_area(city, area, home))
+
+    def delegate(self, topic_filter: str, broker: str) -> None:
+        central = self.city.brokers[self.city.city.central]
+
+        def ask() -> None:
+            with contextlib.suppress(UsageError):  # it may be on its way already, or the broker away
+                assert central.host is not None
+                central.host.delegate(topic_filter, broker)
+
+        central.run(ask)
+
     def cut(self, one: str, other: str) -> None:
         self.city.network.cut(one, other)
 
@@ -146,7 +162,6 @@ class SimulatedStorm(Stage):
 
     def slow(self, sender: str, receiver: str, by_s: float) -> None:
         self.city.network.slow(sender, receiver, by_s)
-        self.seen.lag_s = max(self.seen.lag_s, LAG_S + 2 * by_s)  # two links, and this may be both
 
     def heal(self) -> None:
         self.city.network.heal()

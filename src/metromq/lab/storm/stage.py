@@ -5,12 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from metromq.errors import MetroError
+from metromq.errors import MetroError, UsageError
 from metromq.federation import City
 from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
+from metromq.protocol.wire import MQTT5
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split"))
+BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move"))
 MENDS: Final = frozenset(("heal", "start", "resume"))
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
@@ -32,7 +33,7 @@ def revised(city: City, version: str) -> City:
 class Stage(ABC):
     """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
 
-    lag_s: ClassVar[float] = 1.0  # how long a message may take between brokers when nothing is broken
+    lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
     links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
 
     def __init__(self, history: History, names: tuple[str, ...]) -> None:
@@ -60,10 +61,12 @@ class Stage(ABC):
             "resume": lambda broker: self.resume(self._name(broker)),
             "cut": lambda one, other: self.cut(self._name(one), self._name(other)),
             "hold": lambda sender, receiver: self.hold(self._name(sender), self._name(receiver)),
-            "slow": lambda sender, receiver, by_s: self.slow(self._name(sender), self._name(receiver), float(by_s)),
+            "slow": self._slow,
             "split": self._split,
-            "heal": lambda: self.heal(),
+            "heal": self._heal,
             "snapshot": lambda broker: self.snapshot(self._name(broker)),
+            "move": lambda area, home, at: self.move(area, self._name(home), self._name(at)),
+            "delegate": lambda topic_filter, broker="": self.delegate(topic_filter, self._name(broker)),
         }
 
     def do(self, step: Step) -> None:
@@ -79,7 +82,7 @@ class Stage(ABC):
 
     def mend(self) -> None:
         """Everything works again."""
-        self.heal()
+        self._heal()
         for name in self.names:
             self.resume(name)
             self.start(name)
@@ -89,17 +92,30 @@ class Stage(ABC):
         self.start(self._name(word), version)
         self.do(Step(self.now, "start", (word,)))
 
+    def _slow(self, sender: str, receiver: str, by_s: str) -> None:
+        self.slow(self._name(sender), self._name(receiver), float(by_s))
+        self.seen.slowed(self.now, float(by_s))
+
+    def _heal(self) -> None:
+        self.heal()
+        self.seen.healed(self.now)
+
     def _split(self, word: str) -> None:
         for other in self.names:
             if other != self._name(word):
                 self.cut(self._name(word), other)
+
+    def move(self, area: str, home: str, at: str) -> None:
+        """Somebody moves an area, at a broker that may not be there."""
+        raise UsageError("areas move in the simulator only")
 
     # What clients do.
 
     def _connect(
         self, how: str, name: str, place: str, keeps: str, topic: str = "", payload: str = "", delay_s: str = "0"
     ) -> None:
-        broker, will = self._name(place), self.wish(Wish(topic, payload, float(delay_s))) if topic else None
+        waits_s = float(delay_s) if self.history.version_of(name) == MQTT5 else 0.0  # before there was no delay
+        broker, will = self._name(place), self.wish(Wish(topic, payload, waits_s)) if topic else None
         self._leave(name, how)
         if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
             self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}
@@ -233,6 +249,10 @@ class Stage(ABC):
 
     @abstractmethod
     def snapshot(self, broker: str) -> None: ...
+
+    @abstractmethod
+    def delegate(self, topic_filter: str, broker: str) -> None:
+        """Asks the central broker; it may refuse."""
 
     @abstractmethod
     def cut(self, one: str, other: str) -> None: ...

@@ -7,12 +7,12 @@ from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.federation import Federation, LinkCopy
-from metromq.protocol.session.handshake import FOREIGN, LINK_PREFIX
+from metromq.protocol.session.handshake import FOREIGN, LINK_OFFER, LINK_PREFIX
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_recovery import Snapshot, recover
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.log import Log
-from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, KIND_WILL, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_PUBLISH, KIND_REPLAY, KIND_WILL, Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.newcomers import Newcomer, Newcomers
 from metromq.protocol.session.output import ClientOutput, Flusher, LinkOutput, Output
@@ -28,8 +28,10 @@ __all__ = [
     "DELAY_BUCKETS",
     "FOREIGN",
     "KIND_LINK",
+    "KIND_PUBLISH",
     "KIND_REPLAY",
     "KIND_WILL",
+    "LINK_OFFER",
     "LINK_PREFIX",
     "SENT",
     "Access",

@@ -1,6 +1,6 @@
 """Who may do what: the questions the protocol asks; the shell answers from files or with a user's code."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
@@ -19,6 +19,19 @@ class Peer:
         self.identity = identity  # the name in a verified client certificate that stands for the user name
         self.needs_identity = False  # nobody enters whose certificate has no name: the listener takes no other
         self.transport = transport
+
+    def settled(self) -> "Peer":
+        """What is still to be known when its client is in: most are alike then, and share one."""
+        if self.identity or self.needs_identity:
+            return self
+        alike = _ALIKE.get((self.anonymous_allowed, self.transport))
+        if alike is None:
+            alike = Peer("", self.anonymous_allowed, "", self.transport)
+            _ALIKE[self.anonymous_allowed, self.transport] = alike
+        return alike
+
+
+_ALIKE: Final[dict[tuple[bool, str], Peer]] = {}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

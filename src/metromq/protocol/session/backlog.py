@@ -45,6 +45,7 @@ PASSED: Final = Entry(-1, 1, (), 0, None)
 PASSED.state = SENT
 
 _NOTHING: Final[list[Entry]] = []
+_NONE_UNDER_WAY: Final[dict[int, Entry]] = {}  # of all receivers to which nothing is; stays empty
 
 
 @final
@@ -121,9 +122,10 @@ class Backlog:
     def __init__(self, number: int) -> None:
         self.number = number  # by which the journal's records name it
         self.durable = False  # recorded in the journal
-        self.queue = EntryQueue()
+        self._queue: EntryQueue | None = None  # once something has waited
         self.queued_bytes = 0
-        self.inflight: dict[int, Entry] = {}
+        self._inflight = _NONE_UNDER_WAY
+        self._passed = 0  # the last so many entries are packets that were passed on, and are under way
         self.sequence = 0  # entries ever queued
         self.spilled = 0  # entries that are only in the journal, behind those in `queue`
         self.spill_offset = 0  # where the first of them is
@@ -134,26 +136,75 @@ class Backlog:
 
     def behind(self) -> bool:
         """Whether messages wait, so that a new one must wait in the journal too."""
-        return self.spilled > 0 or len(self.queue) > 0
+        return self.waiting() > 0
 
     def waiting(self) -> int:
-        return len(self.queue) + self.spilled
+        return self.spilled + (len(self._queue) if self._queue is not None else 0)
+
+    @property
+    def queue(self) -> EntryQueue:
+        """What waits in memory."""
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = EntryQueue()
+        return queue
 
     def unsettled(self) -> int:
         """Messages that wait or are under way."""
-        return self.waiting() + len(self.inflight)
+        return self.waiting() + self.under_way()
+
+    def under_way(self) -> int:
+        """How many messages are."""
+        return len(self._inflight) + self._passed
+
+    @property
+    def inflight(self) -> dict[int, Entry]:
+        """What is under way, by packet identifier, in the order in which it was sent."""
+        if self._inflight is _NONE_UNDER_WAY:
+            self._inflight = {}
+        if self._passed:
+            for sequence in range(self.sequence - self._passed + 1, self.sequence + 1):
+                self._inflight[packet_id_of(sequence)] = PASSED
+            self._passed = 0
+        return self._inflight
+
+    def take_inflight(self) -> list[Entry]:
+        """What was under way, in order; nothing is any more."""
+        entries = list(self.inflight.values()) if self.under_way() else []
+        self._inflight = _NONE_UNDER_WAY
+        return entries
+
+    def next_is_free(self) -> bool:
+        """Whether no message under way has the next packet identifier."""
+        return self._passed < 65535 and packet_id_of(self.sequence + 1) not in self._inflight
 
     def next_packet_id(self) -> int:
+        if self._passed:
+            _ = self.inflight  # those passed on are no longer the last
         self.sequence += 1
         return packet_id_of(self.sequence)
+
+    def passes_on(self) -> int:
+        """The identifier of a packet that is passed on (`PASSED`). These are counted, not listed: most clients confirm
+        in order what they get [MQTT-4.6.0-2]."""
+        self.sequence += 1
+        self._passed += 1
+        return packet_id_of(self.sequence)
+
+    def confirms_passed(self, packet_id: int) -> bool:
+        """Takes the confirmation of the oldest of those; False: it is none, or another."""
+        if self._passed and packet_id == packet_id_of(self.sequence - self._passed + 1):
+            self._passed -= 1
+            return True
+        return False
 
     def oldest_offset(self) -> int:
         """The oldest message the journal must keep for this receiver; -1: none."""
         oldest = -1
-        for entry in self.inflight.values():
+        for entry in self._inflight.values():
             if entry.offset >= 0 and (oldest < 0 or entry.offset < oldest):
                 oldest = entry.offset
-        for entry in self.queue:
+        for entry in self._queue or ():
             if entry.offset >= 0:
                 if oldest < 0 or entry.offset < oldest:
                     oldest = entry.offset
@@ -176,8 +227,8 @@ class Backlog:
             self.sequence -= 1
 
     def clear(self) -> None:
-        self.queue.clear()
-        self.inflight.clear()
+        self._queue = None
+        self.take_inflight()
         self.spilled = 0
 
 

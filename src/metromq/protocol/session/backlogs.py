@@ -123,12 +123,9 @@ class Backlogs:
 
     def requeue_inflight(self, backlog: Backlog) -> None:
         """What was under way waits again, before all else."""
-        if backlog.inflight:
-            entries = list(backlog.inflight.values())
-            backlog.inflight = {}
-            for entry in reversed(entries):
-                backlog.queue.appendleft(entry)
-                backlog.queued_bytes += self.entry_bytes(entry)
+        for entry in reversed(backlog.take_inflight()):
+            backlog.queue.appendleft(entry)
+            backlog.queued_bytes += self.entry_bytes(entry)
 
     def entry_bytes(self, entry: Entry) -> int:
         return len(self.load(entry).payload) + ENTRY_BYTES

@@ -377,6 +377,7 @@ class Connection(NetworkConnection):
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
             self.incoming = Incoming(self, hub, self.access, session)
+            self.peer = self.peer.settled()
             self._be_looked_at()
             self._no_newcomer()
             session.gate = None  # replays end with the connection that asked for them

@@ -3,7 +3,7 @@
 from typing import final
 
 from metromq.protocol.session import records
-from metromq.protocol.session.backlog import HELD, PASSED, RELEASED, SENT, Entry, packet_id_of
+from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Entry
 from metromq.protocol.session.backlogs import Backlogs
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Waiter
@@ -46,9 +46,7 @@ class PacketsPassed:
 
     def add(self, data: bytes, start: int, body: int, stop: int) -> None:
         """A packet of `data`, whose identifier ends at `body`."""
-        backlog = self.session.backlog
-        packet_id = backlog.next_packet_id()
-        backlog.inflight[packet_id] = PASSED
+        packet_id = self.session.backlog.passes_on()
         pieces = self._pieces
         pieces.append(data[start : body - 2])
         pieces.append(BYTES[packet_id >> 8])
@@ -147,16 +145,15 @@ class Delivery:
         """Whether a client gets a QoS 1 packet of MQTT 3.1.1 at once, in that version, and never a second time."""
         output = session.output
         backlog = session.backlog
-        inflight = backlog.inflight
         return not (
             output is None
             or session.expiry_s
             or output.version == MQTT5
-            or len(inflight) >= session.window
+            or backlog.under_way() >= session.window
             or backlog.behind()
             or output.closing
             or output.waiting_bytes > output.soft_limit_bytes
-            or packet_id_of(backlog.sequence + 1) in inflight
+            or not backlog.next_is_free()
             or size > output.max_packet_bytes
         )
 
@@ -164,15 +161,14 @@ class Delivery:
         """A QoS 1 message that is in no journal: past the queue where the queue would let it pass anyway."""
         output = session.output
         backlog = session.backlog
-        inflight = backlog.inflight
         if (
             output is not None
-            and len(inflight) < session.window
+            and backlog.under_way() < session.window
             and not backlog.behind()
             and not output.closing
             and output.waiting_bytes <= output.soft_limit_bytes
             and not session.arriving
-            and packet_id_of(backlog.sequence + 1) not in inflight
+            and backlog.next_is_free()
         ):
             entry = Entry(-1, 1, (), backlog.next_packet_id(), message)
             packet_id = entry.packet_id
@@ -184,9 +180,9 @@ class Delivery:
                 self._counters.messages_sent += 1
                 self._counters.publish_bytes_sent += len(message.payload)
                 output.write(b"".join([head, BYTES[packet_id >> 8], BYTES[packet_id & 0xFF], message.payload]))
-                inflight[packet_id] = entry
+                backlog.inflight[packet_id] = entry
             elif self._send(output, message, entry):
-                inflight[packet_id] = entry
+                backlog.inflight[packet_id] = entry
         elif self.accepts(session, message):
             self.enqueue(session, message, 1, ())
             self.pump(session)
@@ -194,9 +190,9 @@ class Delivery:
     def pump(self, session: Session) -> None:
         """Sends what the client's window [MQTT-3.3.4-9] and the network have room for, in order [MQTT-4.6.0-6]."""
         output = session.output
-        if output is None or session.arriving:
-            return
         backlog = session.backlog
+        if output is None or session.arriving or not backlog.behind():
+            return
         inflight = backlog.inflight
         backlogs = self._backlogs
         while len(inflight) < session.window and not output.closing:

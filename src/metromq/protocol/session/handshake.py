@@ -16,6 +16,7 @@ from metromq.protocol.wire.packets import MQTT5, MQTT31, Auth, Connack, Connect,
 FOREIGN: Final = "another user has a session with this client identifier"
 
 LINK_PREFIX: Final = "$link/"  # client identifiers of peer brokers
+LINK_OFFER: Final = "metromq-link"  # user property of a peer's CONNECT: the versions that it reads, such as 4-5
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
 
 RESERVED: Final = ("$SYS", "$metromq", "$replay")  # topics that only the broker itself publishes
@@ -245,6 +246,7 @@ class Handshake:
             return
         self.peer_broker = decision.broker
         self.keepalive_s = connect.keepalive_s * 1.5
+        self.connection.link_offer = dict(connect.properties.user).get(LINK_OFFER, "")
         properties = Properties()
         properties.auth_method = self.auth_method
         properties.auth_data = decision.data

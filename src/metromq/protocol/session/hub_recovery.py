@@ -248,15 +248,19 @@ class _Recovery:
         if record.publisher_session and record.packet_id:
             publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
-                publisher.incoming[record.packet_id] = None
-        hub.city.federation.replayed(message, record.uses)
+                publisher.take_in(record.packet_id)
+        holders: list[Session] = []
+        notes: list[bytes] = []
         for target in record.targets:
             session = self.sessions.get(target.number)
             backlog = self.backlogs.get(target.number)
             if session is not None:
+                holders.append(session)
                 hub.delivery.enqueue(session, message, target.flags, target.identifiers)
             elif backlog is not None:
+                notes.append(target.note)
                 hub.backlogs.enqueue(backlog, message, target.flags, target.identifiers, target.note)
+        hub.city.federation.replayed(message, record.uses, holders, notes)
         hub.commits.newest_offset = offset
 
     def _acknowledged(self, backlog: Backlog, packet_id: int) -> None:

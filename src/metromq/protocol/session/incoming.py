@@ -102,16 +102,11 @@ class Incoming:
                 if topic_end >= stop or data[topic_end]:
                     break
                 body += 1
-            topic = data[start + 2 : topic_end]
-            found = routes.recent.young.get(topic)
-            if found is None:
-                found = routes.known(topic)
-                if found is None:
-                    break
-            if self._restricted and not self._is_allowed(topic):
+            found = routes.of_packet(data, start + 2, topic_end)
+            if found is None or (self._restricted and not self._is_allowed(data[start + 2 : topic_end])):
                 break
             size = stop - position
-            if piece is None or found is not route:
+            if route is None or (found is not route and not found.leads_like(route)):
                 if not found.plain or found.copies is None:
                     break
                 if piece is not None and route is not None:
@@ -122,6 +117,7 @@ class Incoming:
             if stop + size <= end and data[topic_end - 1] == data[topic_end - 1 + size]:
                 stop = run_end(data, position, size, data[position:body], end)
                 count = (stop - position) // size
+            assert piece is not None
             piece.add(count, size, body - position)
             position = stop
             if route.copies or hub.topic_counts.recording:
@@ -186,7 +182,7 @@ class Incoming:
         if publish.expiry_s >= 0:
             message.expires_at_us = hub.clock.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
-            session.incoming[publish.packet_id] = None
+            session.take_in(publish.packet_id)
             receivers = hub.publishing.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
@@ -213,8 +209,7 @@ class Incoming:
             packet_id = (data[body - 2] << 8) | data[body - 1]
             if not packet_id or (newer and self._unacknowledged >= hub.settings.receive_maximum):
                 break
-            topic = data[start + 2 : body - 2]
-            route = self._known_route(topic)
+            route = self._known_route(data, start + 2, body - 2)
             if route is None:
                 break
             payload_bytes += stop - body - (1 if newer else 0)
@@ -235,6 +230,7 @@ class Incoming:
                     packets.leave()  # before what follows
                     packets = None
                 payload = data[body + 1 if newer else body : stop]
+                topic = data[start + 2 : body - 2]
                 self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
             at = stop
             start, stop = next_packet(data, at, end, 0x32)
@@ -264,17 +260,15 @@ class Incoming:
             self._unacknowledged += 1
             self._ack_when_stored(PUBACK, packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
 
-    def _known_route(self, topic: bytes) -> Route | None:
+    def _known_route(self, data: bytes, start: int, end: int) -> Route | None:
         """The route of a topic to which this client may publish at QoS 1 without more questions."""
         hub = self._hub
-        route = hub.routes.recent.young.get(topic)
-        if route is None:
-            route = hub.routes.known(topic)
+        route = hub.routes.of_packet(data, start, end)
         if (
             route is None
             or not route.plain
             or hub.settings.max_qos == 0
-            or (self._restricted and not self._is_allowed(topic))
+            or (self._restricted and not self._is_allowed(data[start:end]))
             or (hub.commits.log is not None and hub.commits.log.full())
         ):
             return None
@@ -391,25 +385,30 @@ class Incoming:
     def confirmed_run(self, data: bytes, position: int, end: int) -> int:
         """The short way of PUBACKs for messages of QoS 1 that are under way; where they end, 0: there is none."""
         session = self.session
-        inflight = session.backlog.inflight
-        durable = session.backlog.durable
+        backlog = session.backlog
         at = position
         while at + 4 <= end and data[at] == 0x40 and data[at + 1] == 2:
             packet_id = (data[at + 2] << 8) | data[at + 3]
-            entry = inflight.get(packet_id)
-            if entry is None or (entry is not PASSED and entry.flags & 3 != 1):
+            if not backlog.confirms_passed(packet_id) and not self._confirmed(session, packet_id):
                 break
-            if durable:
-                self._hub.delivery.acknowledged(session, packet_id)
-            else:
-                del inflight[packet_id]
             at += 4
         if at == position:
             return 0
         self._hub.counters.packets_received += (at - position) >> 2
-        if not durable:
-            self._hub.delivery.pump(session)
+        self._hub.delivery.pump(session)
         return at
+
+    def _confirmed(self, session: Session, packet_id: int) -> bool:
+        """PUBACK of a message of QoS 1; False: none such is under way."""
+        backlog = session.backlog
+        entry = backlog.inflight.get(packet_id)
+        if entry is None or (entry is not PASSED and entry.flags & 3 != 1):
+            return False
+        if backlog.durable:
+            self._hub.delivery.acknowledged(session, packet_id)
+        else:
+            del backlog.inflight[packet_id]
+        return True
 
     def _released(self, session: Session, packet_id: int) -> None:
         """PUBREL: the identifier is free again; PUBCOMP waits until the journal knows [MQTT-4.3.3-11]."""

@@ -54,6 +54,14 @@ class Links:
         self._backlogs.requeue_inflight(backlog)
         self.pump(backlog)
 
+    def has_all_through(self, backlog: LinkBacklog, offset: int) -> bool:
+        """Whether the peer has committed every message up to this offset."""
+        for entry in backlog.inflight.values():
+            return entry.offset > offset
+        if backlog.queue:
+            return backlog.queue.first().offset > offset
+        return not backlog.spilled or backlog.spill_offset > offset
+
     def acknowledged_through(self, backlog: LinkBacklog, offset: int) -> None:
         """The peer has committed every message up to this offset; links are acknowledged in order."""
         done = [packet_id for packet_id, entry in backlog.inflight.items() if entry.offset <= offset]

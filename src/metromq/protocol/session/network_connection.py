@@ -8,6 +8,7 @@ class NetworkConnection:
 
     def __init__(self, output: ClientOutput) -> None:
         self.output = output
+        self.link_offer = ""  # a peer's: which versions of the link it reads, in its own words
         self.slot = 0  # when it is looked at next (see Connections)
 
     def proceed(self) -> None:

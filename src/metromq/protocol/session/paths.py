@@ -12,7 +12,9 @@ from metromq.protocol.topics.tree import FilterTree, TreeNode
 
 Node = TreeNode[str, Receiver]
 
+SLASH: Final = 0x2F
 MAX_PATH_BYTES: Final = 16 << 20  # of all places and routes; past it they are forgotten and found again one by one
+FEW_JUNCTIONS: Final = 256
 PLACE_BYTES: Final = 600
 ROUTE_BYTES: Final = 300
 TARGET_BYTES: Final = 16
@@ -36,7 +38,7 @@ class Place:
     def __init__(self, nodes: list[Node], passed: list[Receiver]) -> None:
         self.nodes = nodes
         self.passed = passed  # the receivers of filters with `#` that match whatever follows
-        self.known: dict[str, Place] | None = None  # the next places, by levels that filters name
+        self.known: dict[bytes, Place] | None = None  # the next places, by levels that filters name
         self.other: Place | None = None  # the next place of all other levels
         self.end: Junction | None = None  # of the topic that ends here
         self.beyond: Junction | None = None  # of all topics that go on from here, when no filter looks further
@@ -60,6 +62,8 @@ class Paths:
         self._bytes = 0
         self._start = self._first()
         self._junctions: dict[tuple[Receiver, ...], Junction] = {}  # so that what leads to the same is the same
+        self.stem = b""  # the levels after which no filter looked further, when it was last so,
+        self.stem_junction: Junction | None = None  # and where all topics lead that begin with them
 
     def _first(self) -> Place:
         root = self._tree.root
@@ -69,25 +73,32 @@ class Paths:
         self._bytes = 0
         self._start = self._first()
         self._junctions = {}
+        self.stem_junction = None
 
-    def find(self, topic: str) -> Junction:
+    def find(self, topic: bytes) -> Junction:
         """Of a valid topic that does not begin with `$`."""
         place = self._start
+        size = len(topic)
         at = 0
         while place.is_deep:
-            slash = topic.find("/", at)
-            level = topic[at:] if slash < 0 else topic[at:slash]
+            slash = at
+            while slash < size and topic[slash] != SLASH:
+                slash += 1
+            level = topic[at:slash]
             known = place.known
             below = known.get(level) if known is not None else None
             if below is None:
                 below = self._below(place, level)
             place = below
-            if slash < 0:
+            if slash == size:
                 end = place.end
                 return end if end is not None else self._end(place)
             at = slash + 1
         beyond = place.beyond
-        return beyond if beyond is not None else self._beyond(place)
+        if beyond is None:
+            beyond = self._beyond(place)
+        self.stem, self.stem_junction = topic[:at], beyond
+        return beyond
 
     def with_one(self, junction: Junction, grant: Grant) -> Route:
         """The route of a topic to which there is one subscription by its name beside those with wildcards."""
@@ -102,14 +113,16 @@ class Paths:
     def forget(self, topic: str, grant: Grant) -> None:
         """A subscription to a topic by its name is gone."""
         if not topic.startswith("$"):
-            self.find(topic).with_one.pop(grant, None)
+            self.find(topic.encode()).with_one.pop(grant, None)
 
-    def changed(self, filter: str) -> None:
+    def changed(self, filter: str, gone: Receiver | None = None) -> None:
         """A wildcard filter came or went: what it has changed is forgotten, and nothing else."""
-        self._junctions = {}  # which may hold what is gone
+        if gone is not None:
+            self._let_go(gone)
+        self.stem_junction = None
         place, node = self._start, self._tree.root
         before: Place | None = None
-        last = ""
+        last = b""
         for level in filter.split("/"):
             place.look_again()
             if level == "#":
@@ -119,27 +132,36 @@ class Paths:
                 place.known = None
                 place.other = None
                 return
-            below = place.known.get(level) if place.known is not None else None
+            name = level.encode()
+            below = place.known.get(name) if place.known is not None else None
             if below is None:
                 return
             child = node.children.get(level) if node.children is not None else None
             if child is None or not any([child is one for one in below.nodes]):
-                self._forget_place(place, level)
+                self._forget_place(place, name)
                 return
-            before, last = place, level
+            before, last = place, name
             place, node = below, child
 
-    def _forget_place(self, before: Place | None, level: str) -> None:
+    def _let_go(self, gone: Receiver) -> None:
+        """No junction may hold a receiver that is gone; the others stay, so that what leads to the same stays the same,
+        unless there are many to look through."""
+        junctions = self._junctions
+        self._junctions = {}
+        if len(junctions) <= FEW_JUNCTIONS:
+            self._junctions = {key: junction for key, junction in junctions.items() if gone not in key}
+
+    def _forget_place(self, before: Place | None, level: bytes) -> None:
         if before is None:
             self.restart()
         elif before.known is not None:
             before.known.pop(level, None)
 
-    def _below(self, place: Place, level: str) -> Place:
+    def _below(self, place: Place, level: bytes) -> Place:
         nodes: list[Node] = []
         for node in place.nodes:
             if node.children is not None:
-                child = node.children.get(level)
+                child = node.children.get(level.decode())
                 if child is not None:
                     nodes.append(child)
         if not nodes and place.other is not None:

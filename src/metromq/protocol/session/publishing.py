@@ -159,23 +159,27 @@ class Publishing:
         copy.origin = message.origin or self._name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
         queued: list[RouteTarget] = []
+        reached = 0
         route = self._routes.find(message.topic.encode())
         for target in route.targets if with_roamed else []:
             if target.session.roamed:
-                self._send_or_queue(target, copy, queued)
+                reached += self._send_or_queue(target, copy, queued)
         for group in route.groups if shares else []:
             if f"$share/{group.name}/{group.filter}" not in shares:
                 continue
             grant = group.pick(message.topic, self._routes.read_check)
             if grant is not None:
-                self._send_or_queue(grant.target(), copy, queued)
+                reached += self._send_or_queue(grant.target(), copy, queued)
         if queued or copies:
             self.deliver12(copy, queued, copies, None, 0, uses)
+        if reached and self._topic_counts.recording:
+            self._topic_counts.of(copy.topic).delivered(reached, 0, 1, len(copy.payload), copy.origin)
 
     # --- QoS 0 ----------------------------------------------------------------------------------------------------
 
     def _publish0(self, route: Route, message: Message, publisher: Session | None, with_plain: bool) -> int:
         count = 0
+        reached = 0  # of those, who are connected
         for target in route.targets if with_plain else []:
             chosen: RouteTarget | None = target
             if target.no_local and target.session is publisher:
@@ -183,10 +187,12 @@ class Publishing:
             if chosen is not None:
                 self._delivery.send0(chosen, message)
                 count += 1
+                reached += target.session.output is not None
         if route.groups:
             for target in self._picked(route.groups, message):
                 self._delivery.send0(target, message)
                 count += 1
+                reached += target.session.output is not None
         peers = 0
         if self._city.joined:
             copies = self._city.federation.copies(message)
@@ -198,7 +204,7 @@ class Publishing:
             if message.retain:
                 self._city.federation.keeps_up(message, copies)
         if self._topic_counts.recording:
-            self._topic_counts.of(message.topic).delivered(count, peers, 1, len(message.payload), message.origin)
+            self._topic_counts.of(message.topic).delivered(reached, peers, 1, len(message.payload), message.origin)
         return count + peers
 
     def _picked(self, groups: list[ShareGroup], message: Message) -> list[RouteTarget]:
@@ -317,22 +323,28 @@ class Publishing:
         if route.groups:
             receivers += self._picked(route.groups, message)
         queued: list[RouteTarget] = []
+        reached = 0
         for target in receivers:
-            self._send_or_queue(target, message, queued)
+            reached += self._send_or_queue(target, message, queued)
         copies: list[LinkCopy] = self._city.federation.copies(message) if self._city.joined else []
         self.deliver12(message, queued, copies, publisher, packet_id, uses)
         if self._topic_counts.recording:
             count = self._topic_counts.of(message.topic)
-            count.delivered(len(receivers), len(copies), 1, len(message.payload), message.origin)
+            count.delivered(reached, len(copies), 1, len(message.payload), message.origin)
         return len(receivers) + len(copies)
 
-    def _send_or_queue(self, target: RouteTarget, message: Message, queued: list[RouteTarget]) -> None:
+    def _send_or_queue(self, target: RouteTarget, message: Message, queued: list[RouteTarget]) -> int:
+        """1: it counts as delivered here; for a session that left for another broker it counts there."""
         session = target.session
         if target.qos == 0:
-            if session.output is not None and (session.seen is None or self._is_new_to(session, message)):
-                self._delivery.send0(target, message)
-        elif self._delivery.accepts(session, message):
-            queued.append(target)
+            if session.output is None or not (session.seen is None or self._is_new_to(session, message)):
+                return 0
+            self._delivery.send0(target, message)
+            return 1
+        if not self._delivery.accepts(session, message):
+            return 0
+        queued.append(target)
+        return 0 if session.departed_to else 1
 
     def _is_new_to(self, session: Session, message: Message) -> bool:
         """Whether a session that roams has not had the message; it has from now on. For QoS 0, which is not queued."""

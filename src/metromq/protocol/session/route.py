@@ -73,6 +73,15 @@ class Route:
         self.plain = True  # QoS 0 bytes may be forwarded to the targets as they came,
         self.copies: list[LinkCopy] | None = []  # and to these peers; None: peers differ from message to message
 
+    def leads_like(self, other: "Route") -> bool:
+        """Whether both are plain, with the same targets and nobody else; one may be older than the other."""
+        mine, others = self.targets, other.targets
+        if not mine or len(mine) != len(others) or mine[0] is not others[0] or not self.plain or not other.plain:
+            return False
+        if self.copies is None or other.copies is None or self.copies or other.copies:
+            return False
+        return len(mine) == 1 or mine == others
+
 
 def route_to(receivers: Iterable[Receiver]) -> Route:
     """The route of topics whose filters lead to these."""

@@ -8,7 +8,7 @@ from metromq.protocol.remembered import Remembered
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
 from metromq.protocol.session.session import Grant, Receiver, Session
-from metromq.protocol.topics.names import split_shared, validate_topic
+from metromq.protocol.topics.names import levels_match, split_shared, validate_topic
 from metromq.protocol.topics.tree import FilterTree
 
 RECENT_BYTES: Final = 512 << 10  # of topics whose routes are remembered: as many as a processor's caches hold,
@@ -18,6 +18,7 @@ OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
 COPY_BYTES: Final = 200  # and for each peer
 KEPT_IN: Final = 8  # one of so many topics that cost little to look up is remembered: those that come often soon are
 MAX_SHORT_BYTES: Final = 100  # topics up to this length are looked up without a full check of the packet
+SIFTED: Final = 2_000  # topics at most that are looked through when a wildcard filter comes or goes
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -75,6 +76,7 @@ class RouteTable:
         self._paths = Paths(self.tree)
         self._single: dict[str, Grant] = {}  # topics with one subscription by name
         self._several: dict[str, _Several] = {}  # topics with more
+        self._has_names = False  # whether there are any of these
         self._dice = 0
         self._short_bytes = min(MAX_SHORT_BYTES, max_topic_levels)
 
@@ -91,7 +93,7 @@ class RouteTable:
         old = session.grants.get(full_filter)
         if old is not None:
             self._remove(full_filter, old)
-        session.grants[full_filter] = grant
+        session.put_grant(full_filter, grant)
         self.count += 1
         name, filter = split_shared(full_filter)
         if not name:
@@ -107,7 +109,7 @@ class RouteTable:
         return old is None
 
     def remove(self, session: Session, full_filter: str) -> Grant | None:
-        grant = session.grants.pop(full_filter, None)
+        grant = session.take_grant(full_filter)
         if grant is not None:
             self._remove(full_filter, grant)
             if not session.grants:
@@ -158,16 +160,20 @@ class RouteTable:
             self._single[filter] = receiver
         else:
             self._several[filter] = _Several({key: receiver})
-        self.invalidate(filter)
+        self._changed(filter)
 
     def _take_out(self, filter: str, key: str, receiver: Receiver) -> None:
         if _is_wild(filter):
             self.tree.remove(filter, key)
-            self._paths.changed(filter)
+            self._paths.changed(filter, receiver)
         elif filter in self._several:
             self._take_out_of_several(filter, key)
         elif isinstance(receiver, Grant) and self._single.pop(filter, None) is not None:
             self._paths.forget(filter, receiver)
+        self._changed(filter)
+
+    def _changed(self, filter: str) -> None:
+        self._has_names = bool(self._single) or bool(self._several)
         self.invalidate(filter)
 
     def _take_out_of_several(self, filter: str, key: str) -> None:
@@ -185,10 +191,16 @@ class RouteTable:
 
     def invalidate(self, filter: str) -> None:
         """Forgets what is remembered of the topics that a change of this filter touches."""
-        if _is_wild(filter):
-            self.recent.clear()
+        recent = self.recent
+        if not _is_wild(filter):
+            recent.pop(filter.encode())
+        elif self.remote_check is None and recent.count() <= SIFTED:
+            levels = filter.split("/")
+            for topic in recent.listed():
+                if levels_match(levels, topic.decode()):
+                    recent.pop(topic)
         else:
-            self.recent.pop(filter.encode())
+            recent.clear()
 
     def clear(self) -> None:
         self.recent.clear()
@@ -202,8 +214,24 @@ class RouteTable:
             route = self._look_up(topic, name)
         return route
 
-    def known(self, topic: bytes) -> Route | None:
-        """The same for bytes of a packet that nobody has checked; None: they need a closer look."""
+    def of_packet(self, data: bytes, start: int, end: int) -> Route | None:
+        """The route of the topic that stands there in bytes that nobody has checked; None: they need a closer look.
+
+        Topics of one publisher often begin alike: then only the rest is looked at.
+        """
+        paths = self._paths
+        junction = paths.stem_junction
+        if junction is not None and self.read_check is None and self.remote_check is None:
+            rest = start + len(paths.stem)
+            if rest <= end <= start + self._short_bytes and data[start:rest] == paths.stem:
+                if not is_plain(data, rest, end):
+                    return None
+                return self._with_names(data[start:end].decode(), junction) if self._has_names else junction.route
+        topic = data[start:end]
+        route = self.recent.young.get(topic)
+        return route if route is not None else self._known(topic)
+
+    def _known(self, topic: bytes) -> Route | None:
         route = self.recent.get(topic)
         if route is not None or len(topic) > self._short_bytes:
             return route
@@ -234,7 +262,10 @@ class RouteTable:
         """The route by subscriptions alone."""
         if topic.startswith("$"):
             return self._build_hidden(topic)
-        junction = self._paths.find(topic)
+        return self._with_names(topic, self._paths.find(topic.encode()))
+
+    def _with_names(self, topic: str, junction: Junction) -> Route:
+        """Together with those who have the topic by its name."""
         grant = self._single.get(topic) if self._single else None
         if grant is not None:
             return self._paths.with_one(junction, grant)
@@ -266,6 +297,15 @@ class RouteTable:
         route = Route()
         route.targets, route.groups, route.plain, route.copies = targets, shared.groups, shared.plain, copies
         return route
+
+
+def is_plain(data: bytes, start: int, end: int) -> bool:
+    """Whether this part of a topic is for sure in order: ASCII without wildcards and the null character."""
+    for at in range(start, end):
+        byte = data[at]
+        if byte >= 0x80 or byte == 0x2B or byte == 0x23 or byte == 0:
+            return False
+    return True
 
 
 def _is_wild(filter: str) -> bool:

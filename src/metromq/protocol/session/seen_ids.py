@@ -13,10 +13,12 @@ _FLEETING: Final = "\0"  # behind the origin of what was sent at QoS 0
 
 @final
 class SeenIds:
-    """The newest ids by origin. Adding is cheap; looking up is not, but only sessions that have moved look up."""
+    """The newest ids by origin. Adding is cheap, and so is looking up what is newer than all; only sessions that have
+    moved look up what may be older."""
 
     def __init__(self) -> None:
         self._by_origin: dict[str, array[int]] = {}
+        self._greatest: dict[str, int] = {}  # of each origin, known or forgotten
         self._count = 0
 
     def add_fleeting(self, origin: str, offset: int) -> None:
@@ -28,6 +30,9 @@ class SeenIds:
         if known is None:
             known = array("q")
             self._by_origin[origin] = known
+            self._greatest[origin] = offset
+        elif offset > self._greatest[origin]:
+            self._greatest[origin] = offset
         known.append(offset)
         self._count += 1
         if self._count > MAX_IDS:
@@ -46,7 +51,7 @@ class SeenIds:
 
     def holds(self, origin: str, offset: int) -> bool:
         known = self._by_origin.get(origin)
-        return known is not None and offset in known
+        return known is not None and offset <= self._greatest[origin] and offset in known
 
     def without(self, ids: dict[str, set[int]]) -> "SeenIds":
         """All but these. One that was queued twice is here twice, and both go."""
@@ -56,17 +61,21 @@ class SeenIds:
             kept = array("q", [offset for offset in offsets if offset not in gone]) if gone else offsets[:]
             made._by_origin[origin] = kept
             made._count += len(kept)
+        made._greatest = self._greatest.copy()
         return made
 
     def merge(self, other: "SeenIds") -> None:
         for origin, offsets in other._by_origin.items():
+            had = set(self._by_origin.get(origin, ()))
             for offset in offsets:
-                if not self.holds(origin, offset):
+                if offset not in had:
+                    had.add(offset)
                     self.add(origin, offset)
 
     def copy(self) -> "SeenIds":
         made = SeenIds()
         made._by_origin = {origin: offsets[:] for origin, offsets in self._by_origin.items()}
+        made._greatest = self._greatest.copy()
         made._count = self._count
         return made
 
@@ -86,5 +95,6 @@ def unpack_seen(data: bytes) -> SeenIds:
         offsets = array("q")
         offsets.frombytes(reader.blob())
         made._by_origin[origin] = offsets
+        made._greatest[origin] = max(offsets, default=-1)
         made._count += len(offsets)
     return made

@@ -12,6 +12,9 @@ from metromq.protocol.wire.packets import Will
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
 
 
+_NO_IDS: Final[dict[int, None]] = {}  # of all sessions that have received nothing at QoS 2; stays empty
+
+
 class Receiver:
     """Whom a topic filter leads to: a subscription, or a group that shares one."""
 
@@ -66,8 +69,10 @@ class Session:
         self.backlog = Backlog(number)
         self.window = 65535  # how many messages the client takes at once
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
-        self.incoming: dict[int, None] = {}  # a small set: QoS 2 packet identifiers received and not yet released
-        self.grants: dict[str, Grant] = {}  # by filter, with `$share/group/` where it is shared
+        self.incoming = _NO_IDS  # a small set: QoS 2 packet identifiers received and not yet released
+        self._only_filter = ""  # most clients have one subscription, and a dict takes 230 bytes
+        self._only_grant: Grant | None = None
+        self._grants: dict[str, Grant] | None = None  # once there were more: all of them
         self.last_grant: Grant | None = None
         # In a city: since when it is to know of each filter, by this broker's clock; what is not there is not known.
         self.wanted_us: dict[str, int] | None = None
@@ -86,9 +91,41 @@ class Session:
         self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
         self.departed_us = 0  # the CONNECT there
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
-        self.greeted_us = 0  # the last CONNECT that was let in: what its client knows of the session
+        self.greeted_us = 0  # when a client was let in last: what it knows of the session
         self.arrival = 0  # number of the move that brought it here
         self.clean_us = 0  # when it was opened by a clean start; older sessions of the client are void
+
+    @property
+    def grants(self) -> dict[str, Grant]:
+        """By filter, with `$share/group/` where it is shared; to look at, not to change."""
+        if self._grants is not None:
+            return self._grants
+        return {} if self._only_grant is None else {self._only_filter: self._only_grant}
+
+    def put_grant(self, full_filter: str, grant: Grant) -> None:
+        if self._grants is None and (self._only_grant is None or self._only_filter == full_filter):
+            self._only_filter, self._only_grant = full_filter, grant
+            return
+        if self._grants is None:
+            self._grants = self.grants
+            self._only_filter, self._only_grant = "", None
+        self._grants[full_filter] = grant
+
+    def take_grant(self, full_filter: str) -> Grant | None:
+        """Takes it out of the session; None: there is none."""
+        if self._grants is not None:
+            return self._grants.pop(full_filter, None)
+        grant = self._only_grant
+        if grant is None or self._only_filter != full_filter:
+            return None
+        self._only_filter, self._only_grant = "", None
+        return grant
+
+    def take_in(self, packet_id: int) -> None:
+        """A QoS 2 message was received and has still to be released."""
+        if self.incoming is _NO_IDS:
+            self.incoming = {}
+        self.incoming[packet_id] = None
 
     def wants_since(self, full_filter: str, wall_us: int) -> None:
         if self.wanted_us is None:

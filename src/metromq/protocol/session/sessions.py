@@ -123,7 +123,8 @@ class Sessions:
             session.clean_us = session.opened_us if clean_start else 0
         if session.is_stale:
             self._restart(session)
-        session.claimed_us = session.greeted_us = federation.claimed_us(client_id)
+        session.claimed_us = federation.claimed_us(client_id)
+        session.greeted_us = federation.stamp_us(self._clock.wall_us)
         if self._city.joined and expiry_s and session.seen is None:
             session.seen = SeenIds()
         self.detached.pop(client_id, None)
@@ -315,6 +316,11 @@ class Sessions:
             self._publishing.publish(message, None)
         self._city.federation.will_changed(session)
         self._record_detached(session)  # behind the message: a crash between may repeat the will but never loses it
+
+    def publish_will(self, session: Session) -> None:
+        """Its time has come early: the session leaves this broker, and its client is not there."""
+        if session.will is not None and session.connection is None:
+            self._publish_will(session)
 
     def void_will(self, session: Session) -> None:
         """Another broker has published the will: the client counts as lost, and is told so if it is still there."""

@@ -97,7 +97,8 @@ def copy_of(session: Session) -> Session:
     copy.roamed = session.roamed
     copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
-    copy.grants = session.grants.copy()
+    for full_filter, grant in session.grants.items():
+        copy.put_grant(full_filter, grant)
     copy.wanted_us = session.wanted_us.copy() if session.wanted_us is not None else None
     if session.incoming:
         copy.incoming = session.incoming.copy()
@@ -163,7 +164,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
             session.wants_since(full_filter, since_us)
         grants.append((full_filter, grant))
     for _ in range(reader.u32()):
-        session.incoming[reader.u16()] = None
+        session.take_in(reader.u16())
     _unpack_backlog(reader, session.backlog)
     if not reader.at_end():
         session.roamed = bool(reader.u8())

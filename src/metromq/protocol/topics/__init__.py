@@ -11,7 +11,15 @@ from metromq.protocol.topics.areas import (
     centre_of,
     reaches_beyond_areas,
 )
-from metromq.protocol.topics.names import matches, split_shared, validate_filter, validate_topic
+from metromq.protocol.topics.names import (
+    common_levels,
+    covers,
+    matches,
+    overlaps,
+    split_shared,
+    validate_filter,
+    validate_topic,
+)
 
 __all__ = [
     "DIGITS",
@@ -22,7 +30,10 @@ __all__ = [
     "areas_touched",
     "areas_within",
     "centre_of",
+    "common_levels",
+    "covers",
     "matches",
+    "overlaps",
     "reaches_beyond_areas",
     "split_shared",
     "validate_filter",

@@ -78,13 +78,48 @@ def split_shared(filter: str) -> tuple[str, str]:
 
 def matches(filter: str, topic: str) -> bool:
     """Whether a valid filter matches a valid topic name; a leading wildcard matches no `$` topic [MQTT-4.7.2-1]."""
-    if topic.startswith("$") and (filter.startswith("+") or filter.startswith("#")):
+    return levels_match(filter.split("/"), topic)
+
+
+def levels_match(levels: list[str], topic: str) -> bool:
+    """The same for a filter in its levels, for who has many topics."""
+    if topic.startswith("$") and levels[0] in ("+", "#"):
         return False
     names = topic.split("/")
-    levels = filter.split("/")
     for index, level in enumerate(levels):
         if level == "#":  # also the parent level itself [MQTT-4.7.1-1]
             return True
         if index >= len(names) or (level != "+" and level != names[index]):
             return False
     return len(levels) == len(names)
+
+
+def common_levels(one: list[str], other: list[str]) -> list[str] | None:
+    """The filter for what two filters both match; None: nothing. A leading wildcard matches no `$` [MQTT-4.7.2-1]."""
+    for this, that in ((one, other), (other, one)):
+        if this[0] in ("#", "+") and that[0].startswith("$"):
+            return None
+    common: list[str] = []
+    for number in range(max(len(one), len(other))):
+        if one[number : number + 1] == ["#"]:
+            return common + other[number:]
+        if other[number : number + 1] == ["#"]:
+            return common + one[number:]
+        if number >= len(one) or number >= len(other):
+            return None
+        here, there = one[number], other[number]
+        if here != there and "+" not in (here, there):
+            return None
+        common.append(there if here == "+" else here)
+    return common
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether some topic matches both filters."""
+    return common_levels(one.split("/"), other.split("/")) is not None
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every topic that matches the narrow filter matches the wide one too."""
+    levels = narrow.split("/")
+    return common_levels(wide.split("/"), levels) == levels

@@ -1,0 +1,85 @@
+"""`metromq delegate`: makes a broker responsible for a topic filter, takes it back, or shows who has what."""
+
+import asyncio
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from metromq.control import DEFAULT_DATA, city_running, delegate, delegations
+from metromq.errors import UsageError
+from metromq.federation import Delegation
+
+EPILOG = """\b
+Examples:
+  metromq delegate                           which filters are delegated, and to whom
+  metromq delegate 'parking/north/#' b12     b12 is responsible for these topics from now on
+  metromq delegate 'parking/north/#' b31     they move to b31
+  metromq delegate 'parking/north/#' --return   and go back to where they were before
+
+\b
+No message is lost or overtaken while a filter changes hands. A filter inside a delegated one may be delegated on its
+own (split), and returns to the wider one (merge). docs/delegation.md says how it works.
+"""
+WAIT_S = 30.0
+
+
+@click.command("delegate", epilog=EPILOG)
+@click.argument("topic_filter", required=False, metavar="[FILTER]")
+@click.argument("broker", required=False, metavar="[BROKER]")
+@click.option("--return", "back", is_flag=True, help="The filter goes back.")
+@click.option("--city", "city_name", metavar="CITY", help="A TOML file or the name of a preset.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="Data directory, as given to `up`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def command(
+    topic_filter: str | None, broker: str | None, back: bool, city_name: str | None, data: Path, as_json: bool
+) -> None:
+    """Make BROKER responsible for the topics of FILTER; without arguments, show who has which.
+
+    For cities with routing = "delegation". Asks the central broker, and waits until it is done.
+    """
+    city = city_running(city_name, data, os.environ)
+    if topic_filter is None:
+        _show(asyncio.run(delegations(city, data)), as_json)
+        return
+    if back == bool(broker):
+        raise UsageError("name the broker that gets the filter, or --return, and not both")
+    to = city.broker(broker).name if broker else ""
+    found = asyncio.run(delegate(city, data, topic_filter, to, WAIT_S))
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found) if found is not None else None))
+    else:
+        click.echo(_outcome(topic_filter, to, found))
+    if to and to != city.central and (found is None or found.broker != to):
+        raise UsageError("the hand-over was given up, and nothing has changed; are all brokers up? `metromq status`")
+
+
+def _outcome(topic_filter: str, to: str, found: Delegation | None) -> str:
+    if found is None:
+        return f"{topic_filter} is not delegated any more."
+    if found.phase:
+        return f"{topic_filter} is still on its way from {found.broker} to {found.to} ({found.phase})."
+    return f"{found.broker} is responsible for {topic_filter}."
+
+
+def _show(found: tuple[Delegation, ...], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(delegation) for delegation in found]))
+        return
+    if not found:
+        click.echo("Nothing is delegated: the central broker distributes every message.")
+        return
+    table = Table("filter", "broker", "epoch", "changing")
+    for item in found:
+        table.add_row(item.filter, item.broker, str(item.epoch), f"{item.phase} {item.to}".strip())
+    Console().print(table)

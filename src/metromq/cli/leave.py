@@ -1,0 +1,5 @@
+"""`metromq leave`: one of the commands that change a running city; they share their work in city.py."""
+
+from metromq.cli.city import leave_command as command
+
+__all__ = ["command"]

@@ -1,0 +1,72 @@
+"""`metromq proxy`: clients connect to it, and each packet goes to the broker that is responsible for its topic."""
+
+import asyncio
+import contextlib
+
+import click
+
+from metromq.control import NoAnswer, delegations_at
+from metromq.errors import UsageError
+from metromq.federation import split_address
+from metromq.gateway import Address, Proxy, ProxyOptions
+
+EPILOG = """\b
+Examples:
+  metromq proxy --central 10.0.0.1:1883 --edge b12=10.0.7.2:7000 --table 10.0.0.1:9001
+        the table of delegations comes from the central broker's HTTP listener, and is asked for every second
+  metromq proxy --central test.example:1883 --foreign --edge e1=127.0.0.1:7000 --filter 'parking/#=e1'
+        the central broker is any MQTT broker, and the table is given here
+
+\b
+An edge broker needs the other end of the tunnel beside it: metromq tunnel --listen :7000 --broker 127.0.0.1:1883
+"""
+ASK_S = 1.0
+
+
+@click.command("proxy", epilog=EPILOG)
+@click.option("--listen", default="127.0.0.1:1883", show_default=True, help="Where clients connect.")
+@click.option("--central", required=True, metavar="HOST:PORT", help="The central broker.")
+@click.option("--edge", "edges", multiple=True, metavar="NAME=HOST:PORT", help="An edge broker's end of the tunnel.")
+@click.option("--filter", "filters", multiple=True, metavar="FILTER=NAME", help="A filter that an edge broker has.")
+@click.option("--table", metavar="HOST:PORT", help="The central broker's HTTP listener, which has the table.")
+@click.option("--foreign", is_flag=True, help="The central broker does not belong to the edge brokers' city.")
+def command(
+    listen: str, central: str, edges: tuple[str, ...], filters: tuple[str, ...], table: str | None, foreign: bool
+) -> None:
+    """Stand between clients and the brokers of a city with delegation; clients do not notice."""
+    places = {name: _address(text) for name, text in map(_pair, edges)}
+    given = dict(map(_pair, filters))
+    unknown = sorted({name for name in given.values() if name not in places})
+    if unknown:
+        raise UsageError(f"--filter names {', '.join(unknown)}, for which there is no --edge")
+    options = ProxyOptions(_address(listen), _address(central), places, foreign)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(Proxy(options, given), table))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, equals, second = text.rpartition("=")
+    if not equals or not first:
+        raise UsageError(f"{text!r} should look like NAME=HOST:PORT, or FILTER=NAME")
+    return first, second
+
+
+def _address(text: str) -> Address:
+    try:
+        return split_address(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no address; it should look like 127.0.0.1:1883") from None
+
+
+async def _run(proxy: Proxy, table: str | None) -> None:
+    await proxy.open()
+    click.echo(f"listening on {proxy.options.listen[0]}:{proxy.port}")
+    try:
+        while True:
+            if table is not None:
+                with contextlib.suppress(NoAnswer):  # what was known last stays true enough: brokers pass on
+                    found = await delegations_at(table)
+                    proxy.told({item.filter: item.broker for item in found if item.broker in proxy.tunnels})
+            await asyncio.sleep(ASK_S)
+    finally:
+        await proxy.close()

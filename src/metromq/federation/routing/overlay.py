@@ -1,0 +1,348 @@
+"""Overlay: the brokers that publish a topic form clusters by place and interest, and lead its messages to the others.
+
+A broker that publishes a topic joins a cluster near it, or founds one (Algorithm 1); one that only wants it chooses a
+publisher to get it from (Algorithm 2, both in clusters.py). A message goes straight to the members of the own cluster
+and, through the leaders of the two clusters, to those of others; each publisher brings it to the subscribers that chose
+it. Clusters, leaders and choices are facts of the book, each written by the broker that it is about, so that brokers
+which decide at the same time never disagree.
+
+Every broker knows what the others want (the paper's coordination database), so the publisher's broker knows everybody
+that a message is for. A copy for a relay names its share of them, and none is lost or served twice because two brokers
+see the clusters differently: facts decide which way a message takes, not who gets it. Where there is no fact, or a
+relay is gone, a message goes straight.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import final
+
+from metromq.federation.city import City
+from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, SUBSCRIBER, Book, Change, Fact
+from metromq.federation.coordination.succession import Succession, TopicTable
+from metromq.federation.interest import FilterIndex, plain_filter
+from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
+from metromq.federation.routing.router import EVERYTHING, STAY, Audience, Carry, Router, Suggestion, Ways, stays_here
+from metromq.federation.stages import CLIENT
+from metromq.federation.status import ClusterStatus
+from metromq.protocol.topics import matches
+
+KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
+
+
+def key_of(broker: str, topic: str) -> str:
+    """Names of brokers have no slash, so the first one ends the name."""
+    return f"{broker}/{topic}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    broker, _, topic = key.partition("/")
+    return broker, topic
+
+
+def distance_km(city: City, one: str, other: str) -> float:
+    """A broker that joined later has no place on the map, and counts as near."""
+    return city.distance_km(one, other) if one in city.by_name and other in city.by_name else 0.0
+
+
+@final
+class TopicOverlay:
+    """The clusters of one topic, and who gets it from whom."""
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, str] = {}  # publisher -> the founder of its cluster
+        self.leaders: dict[str, str] = {}  # founder -> the leader
+        self.feeds: dict[str, str] = {}  # subscriber -> the publisher that it gets the topic from
+
+    def is_empty(self) -> bool:
+        return not (self.clusters or self.leaders or self.feeds)
+
+    def members(self, founder: str) -> tuple[str, ...]:
+        return tuple(name for name, own in self.clusters.items() if own == founder)
+
+
+@final
+class OverlayMap:
+    """The facts of the book by topic."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicOverlay] = {}
+
+    def note(self, fact: Fact) -> str:
+        """Takes a fact over; its topic."""
+        broker, topic = split_key(fact.key)
+        overlay = self.topics.get(topic)
+        if overlay is None:
+            overlay = self.topics[topic] = TopicOverlay()
+        if fact.kind == CLUSTER:
+            _put(overlay.leaders, broker, fact.owner)
+        else:
+            place = overlay.clusters if fact.kind == PUBLISHER else overlay.feeds
+            _put(place, broker, fact.value if fact.owner else "")
+        if overlay.is_empty():
+            del self.topics[topic]
+        return topic
+
+
+def clusters_led(book: Book, leader: str) -> tuple[ClusterStatus, ...]:
+    """For status; in a city with another routing there are none."""
+    led = [split_key(key) for key in book.owned_by(CLUSTER, leader)]
+    members: dict[tuple[str, str], list[str]] = {(founder, topic): [] for founder, topic in led}
+    for fact in book.of_kind(PUBLISHER) if led else ():
+        broker, topic = split_key(fact.key)
+        if fact.owner and (fact.value, topic) in members:
+            members[fact.value, topic].append(broker)
+    return tuple(ClusterStatus(topic, founder, tuple(names)) for (founder, topic), names in members.items())
+
+
+def _put(place: dict[str, str], key: str, value: str) -> None:
+    if value:
+        place[key] = value
+    else:
+        place.pop(key, None)
+
+
+@final
+class OverlayWays(Ways):
+    """One broker's part: decides ways, remembers what its clients do, and says what the city is to agree on."""
+
+    leads = True
+
+    def __init__(self, city: City, name: str, table: TopicTable) -> None:
+        super().__init__()
+        self.city, self.name, self.table = city, name, table
+        succession = table.succession  # of another kind while a city changes its routing
+        self.map = succession.map if isinstance(succession, OverlaySuccession) else OverlayMap()
+        self._alive: frozenset[str] | None = None  # nobody has said yet that somebody is gone
+        self._joined: dict[str, str] = {}  # topics that clients here publish -> the founder of the cluster
+        self._filters = FilterIndex()  # what clients here want
+        self._open: dict[str, None] = {}  # topics whose facts may have to change
+        for kind in KINDS:
+            self.learnt(tuple(Change(fact, fact) for fact in table.book.of_kind(kind)))
+
+    # Where messages go.
+
+    def carriers(self, topic: str, peers: tuple[str, ...], passed: Collection[str]) -> tuple[Carry, ...]:
+        overlay = self.map.topics.get(topic)
+        if overlay is None:
+            return ()
+        steps = {peer: self._step(overlay, topic, peer, passed) for peer in peers}
+        relays = {step for peer, step in steps.items() if step != peer}
+        found: dict[str, list[str]] = {}
+        for peer, step in steps.items():
+            relay = peer if peer in relays else step  # a relay that wants the message gets it with its share
+            if relay in relays:
+                found.setdefault(relay, []).append(peer)
+        return tuple(Carry(relay, tuple(targets), self._role(overlay, relay)) for relay, targets in found.items())
+
+    def _step(self, overlay: TopicOverlay, topic: str, target: str, passed: Collection[str]) -> str:
+        """The next broker on the way to one that wants the topic; the target itself: straight."""
+        for step in self._way(overlay, topic, target):
+            if step not in passed and self._lives(step):
+                return step
+        return target
+
+    def _way(self, overlay: TopicOverlay, topic: str, target: str) -> Iterator[str]:
+        """The brokers between here and a target: leaders, and the publisher that serves it."""
+        server = overlay.feeds.get(target, target)
+        theirs = overlay.clusters.get(server)
+        if theirs is None or server == self.name:
+            return
+        own = overlay.clusters.get(self.name) or self._joined.get(topic)
+        if own != theirs:
+            for leader in (overlay.leaders.get(own or "", self.name), overlay.leaders.get(theirs, "")):
+                if leader == self.name:
+                    continue
+                yield leader
+        if server != target:
+            yield server
+
+    def _lives(self, broker: str) -> bool:
+        members = self.table.book.members if self._alive is None else self._alive
+        return broker != self.name and broker in members
+
+    def _role(self, overlay: TopicOverlay, broker: str) -> str:
+        founder = overlay.clusters.get(broker, "")
+        if overlay.leaders.get(founder) == broker:
+            return f"leads the cluster {founder} of {len(overlay.members(founder))}"
+        return f"publishes the topic, in the cluster {founder or '(none)'}"
+
+    # What happens.
+
+    def expects(self, topic: str) -> bool:
+        is_known = topic in self._joined or len(self._joined) >= self.city.overlay.max_topics
+        return not is_known and not stays_here(topic)
+
+    def published(self, topic: str) -> None:
+        found = self._find_cluster(topic)
+        self._joined[topic] = found.cluster.founder if found is not None else self.name
+        self._open[topic] = None
+
+    def wanted(self, topic_filter: str, is_wanted: bool) -> None:
+        if topic_filter != plain_filter(topic_filter):
+            return  # the publisher's broker chooses the member of a shared subscription, and serves it straight
+        self._filters.put(topic_filter, 1 if is_wanted else 0)
+        if "+" not in topic_filter and "#" not in topic_filter:
+            self._open[topic_filter] = None
+        else:
+            self._open.update((topic, None) for topic in self.map.topics if matches(topic_filter, topic))
+
+    def learnt(self, changes: tuple[Change, ...]) -> tuple[str, ...]:
+        topics: dict[str, None] = {}
+        for change in changes:
+            fact = change.after
+            if fact.kind not in KINDS:
+                return self._learnt_all(changes)
+            topics[self.map.note(fact)] = None
+            if fact.kind == PUBLISHER and fact.owner == self.name:
+                self._joined[split_key(fact.key)[1]] = fact.value
+        self._open.update(topics)
+        return tuple(topics)
+
+    def _learnt_all(self, changes: tuple[Change, ...]) -> tuple[str, ...]:
+        """Somebody has joined or left, too."""
+        self.learnt(tuple(change for change in changes if change.after.kind in KINDS))
+        self._open.update(dict.fromkeys(self.map.topics))
+        return EVERYTHING
+
+    def living(self, alive: tuple[str, ...]) -> tuple[str, ...]:
+        before = frozenset(self.table.book.members) if self._alive is None else self._alive
+        self._alive = frozenset(alive)
+        self._open.update(dict.fromkeys(self.map.topics))
+        return tuple(sorted(before - self._alive - {self.name}))
+
+    # What the city is to agree on.
+
+    def proposals(self) -> tuple[Fact, ...]:
+        topics, self._open = self._open, {}
+        return tuple(fact for topic in topics for fact in (*self._membership(topic), *self._feed(topic)))
+
+    def _membership(self, topic: str) -> Iterator[Fact]:
+        founder = self._joined.get(topic)
+        if founder is None:
+            return
+        book, key = self.table.book, key_of(self.name, topic)
+        if founder == self.name and not book.owner(CLUSTER, key):
+            yield book.next(CLUSTER, key, self.name)
+        known = book.get(PUBLISHER, key)
+        if (known.owner, known.value) != (self.name, founder):
+            yield book.next(PUBLISHER, key, self.name, founder)
+
+    def _feed(self, topic: str) -> Iterator[Fact]:
+        """Whom this broker gets the topic from. It keeps to one that publishes and is there: a change of ways would let
+        messages overtake each other. For the same reason a subscriber that begins to publish keeps its choice."""
+        overlay = self.map.topics.get(topic)
+        now = overlay.feeds.get(self.name, "") if overlay is not None else ""
+        if overlay is None or (now in overlay.clusters and self._lives(now) and self._wants(topic)):
+            return
+        chosen = ""
+        if self._wants(topic) and topic not in self._joined:
+            found = self.find_server(topic)
+            chosen = found.broker if found is not None else ""
+        if chosen != now:
+            key = key_of(self.name, topic)
+            yield self.table.book.next(SUBSCRIBER, key, self.name if chosen else "", chosen)
+
+    def _wants(self, topic: str) -> bool:
+        return bool(self._filters.matching(topic))
+
+    # The algorithms, on what this broker knows.
+
+    def clusters(self, topic: str) -> list[Cluster]:
+        """Those with members that are there."""
+        overlay = self.map.topics.get(topic)
+        if overlay is None:
+            return []
+        members: dict[str, list[str]] = {}
+        for name, founder in overlay.clusters.items():
+            if name == self.name or self._lives(name):
+                members.setdefault(founder, []).append(name)
+        return [Cluster(founder, overlay.leaders.get(founder, ""), tuple(names)) for founder, names in members.items()]
+
+    def _find_cluster(self, topic: str) -> Choice | None:
+        return find_publish_cluster(self.name, self.clusters(topic), _Ground(self), self.city.overlay.max_distance_km)
+
+    def find_server(self, topic: str) -> Choice | None:
+        """Algorithm 2 for this broker; None: nobody else publishes the topic."""
+        return find_publish_broker(self.name, self.clusters(topic), _Ground(self), self.city.overlay.beta)
+
+
+class OverlayRouter(Router):
+    def __init__(self, city: City, name: str, table: TopicTable) -> None:
+        super().__init__(city, name, table)
+        self.ways: OverlayWays = OverlayWays(city, name, table)
+
+    def announce_to(self, topic_filter: str) -> frozenset[str]:
+        return self.others
+
+    def decide(self, topic: str, stage: int, origin: str) -> Suggestion:
+        if stays_here(topic) or stage > CLIENT:
+            return STAY
+        return Suggestion(Audience.INTERESTED)
+
+    def explain(self, topic_or_filter: str, peer: str = "") -> tuple[str, ...]:
+        if peer:
+            return ("must know every subscription, to say whom its messages are for",)
+        if "+" in topic_or_filter or "#" in topic_or_filter:
+            return self._explain_filter(topic_or_filter)
+        clusters = self.ways.clusters(topic_or_filter)
+        if not clusters:
+            return ("Nobody has published this topic yet: it has no clusters, and goes straight to who wants it.",)
+        named = (f"{one.founder} ({', '.join(one.members)}; {one.leader} leads)" for one in clusters)
+        lines = [f"The publishers of {topic_or_filter} form {len(clusters)} clusters: {', '.join(named)}."]
+        overlay = self.ways.map.topics[topic_or_filter]
+        own = overlay.clusters.get(self.name)
+        if own:
+            lines.append(f"{self.name} is in {own}: it reaches its members straight, and others through their leaders.")
+        found = self.ways.find_server(topic_or_filter) if self.name in overlay.feeds else None
+        if found is not None:
+            score = f"nearest cluster {found.distance_km:.1f} km, utility {found.utility:.2f}"
+            lines.append(f"{self.name} gets it from {overlay.feeds[self.name]} ({score} for {found.broker} now).")
+        return tuple(lines)
+
+    def _explain_filter(self, topic_filter: str) -> tuple[str, ...]:
+        topics = [topic for topic in self.ways.map.topics if matches(plain_filter(topic_filter), topic)]
+        return (
+            f"{topic_filter} covers {len(topics)} topics that have clusters; each is got from a broker of its own.",
+        )
+
+
+@final
+class _Ground:
+    """What the algorithms ask, answered from the city's file and from what brokers have announced."""
+
+    def __init__(self, ways: OverlayWays) -> None:
+        self._ways = ways
+
+    def distance_km(self, one: str, other: str) -> float:
+        return distance_km(self._ways.city, one, other)
+
+    def wanted_by(self, broker: str) -> AbstractSet[str]:
+        return self._ways.wanted_by(broker)
+
+
+@final
+class OverlaySuccession(Succession):
+    """Nobody is responsible for a topic; but a cluster whose leader is gone gets another: the living member nearest to
+    its founder."""
+
+    def __init__(self, city: City) -> None:
+        self._city = city
+        self.map = OverlayMap()
+
+    def first(self) -> tuple[Fact, ...]:
+        return ()
+
+    def home(self, fact: Fact) -> str:
+        return ""
+
+    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+        if fact.kind != CLUSTER:
+            return ""
+        founder, topic = split_key(fact.key)
+        overlay = self.map.topics.get(topic)
+        members = overlay.members(founder) if overlay is not None else ()
+        heirs = [name for name in members if name in living]
+        return min(heirs, key=lambda name: (distance_km(self._city, founder, name), name), default="")
+
+    def filters(self, key: str) -> tuple[str, ...]:
+        return ()

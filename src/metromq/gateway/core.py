@@ -1,0 +1,499 @@
+"""One client of a proxy, without I/O: its packets in, packets for the central and the edge brokers out, and back.
+
+The client's connection to the central broker is its own: CONNECT, will, keepalive and goodbye go there as they are. A
+way to an edge broker is opened when the first packet for it comes, with a session of its own beside the central one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
+
+from metromq.errors import ProtocolViolation
+from metromq.gateway.table import CENTRAL, DelegationTable
+from metromq.protocol import reasons
+from metromq.protocol.wire import (
+    MQTT5,
+    MQTT311,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Connack,
+    Framer,
+    Packet,
+    Properties,
+    Publish,
+    Subscription,
+    decode,
+    encode,
+    packets,
+)
+
+MAX_PACKET_BYTES: Final = 268_435_460  # the most that MQTT allows: brokers have their own limits
+MOST_IN_FLIGHT: Final = 65_535
+QOS0_PUBLISH: Final = 0x30  # the first byte, but for RETAIN
+NOT_RETAIN: Final = 0xFE
+EDGE_SUFFIX: Final = "@"  # between the client's identifier and the edge broker's name, in its session there
+
+
+@dataclass(frozen=True, slots=True)
+class ToClient:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToWay:
+    way: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWay:
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWay:
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClient:
+    """After everything before it has been written."""
+
+
+Effect = ToClient | ToWay | OpenWay | CloseWay | CloseClient
+
+
+@dataclass(slots=True)
+class _Way:
+    """To one broker. What is for an edge broker waits until it has let the session in."""
+
+    name: str
+    framer: Framer = field(default_factory=lambda: Framer(MAX_PACKET_BYTES))
+    is_open: bool = False
+    waiting: list[bytes] = field(default_factory=list)
+    subscriptions: dict[str, tuple[Subscription, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Join:
+    """A SUBSCRIBE or UNSUBSCRIBE that was split: the answer to the client is whole when all parts are there."""
+
+    packet_id: int
+    codes: list[list[int]]
+    missing: int
+    unsubscribes: bool = False
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one broker was asked of it; without a join it was the proxy that asked."""
+
+    join: _Join | None
+    places: list[int]
+    filters: list[str]
+
+
+@final
+class PacketIds:
+    """Deliveries of several brokers under identifiers of one client; kept while its session lasts, for repeats."""
+
+    def __init__(self) -> None:
+        self._by_broker: dict[tuple[str, int], int] = {}
+        self._by_client: dict[int, tuple[str, int]] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    def knows(self, way: str, number: int) -> bool:
+        return (way, number) in self._by_broker
+
+    def of(self, way: str, number: int) -> int:
+        """The identifier for the client; a repeat gets the one that it had."""
+        known = self._by_broker.get((way, number))
+        if known is not None:
+            return known
+        # The central broker's own numbers stay what they are where they can, as if nothing stood between.
+        mine = number if way == CENTRAL and number not in self._by_client else self._free()
+        self._by_broker[way, number] = mine
+        self._by_client[mine] = way, number
+        return mine
+
+    def _free(self) -> int:
+        for _ in range(MOST_IN_FLIGHT):
+            self._last = self._last % MOST_IN_FLIGHT + 1
+            if self._last not in self._by_client:
+                return self._last
+        raise ProtocolViolation("more deliveries are under way than there are packet identifiers")
+
+    def owner(self, mine: int) -> tuple[str, int] | None:
+        return self._by_client.get(mine)
+
+    def done(self, mine: int) -> None:
+        owner = self._by_client.pop(mine, None)
+        if owner is not None:
+            del self._by_broker[owner]
+
+    def clear(self) -> None:
+        self._by_broker.clear()
+        self._by_client.clear()
+
+    def forget(self, way: str) -> None:
+        for mine in [mine for mine, (owner, _) in self._by_client.items() if owner == way]:
+            self.done(mine)
+
+
+class ProxyCore:
+    """It has many methods because each kind of packet has a handler, in both directions."""
+
+    def __init__(self, table: DelegationTable, ids: Callable[[str], PacketIds]) -> None:
+        self.table = table
+        self._ids_of = ids
+        self._ids = PacketIds()
+        self._version = MQTT311
+        self._connect: packets.Connect | None = None
+        self._client_id = ""
+        self._framer = Framer(MAX_PACKET_BYTES)
+        self._ways: dict[str, _Way] = {}
+        self._is_over = False
+        self._aliases: dict[int, str] = {}
+        self._sent: dict[int, tuple[str, Publish]] = {}  # by the client, QoS 1 and 2, not yet acknowledged
+        self._released: dict[int, str] = {}  # QoS 2: PUBREC has come over this way
+        self._parts: dict[tuple[str, int], _Part] = {}  # of SUBSCRIBEs, by way and number
+        self._window = MOST_IN_FLIGHT
+        self._held: deque[tuple[str, Publish]] = deque()  # beyond the client's receive maximum
+        self._unmet: set[str] = set()  # edge brokers that could not be reached
+        self._from_client: dict[type, Callable[[Any], list[Effect]]] = {
+            Publish: self._publishes,
+            Ack: self._acknowledges,
+            packets.Subscribe: self._subscribes,
+            packets.Unsubscribe: self._unsubscribes,
+            packets.Disconnect: self._leaves,
+        }
+        self._from_way: dict[type, Callable[[_Way, Any], list[Effect]]] = {
+            Publish: self._delivers,
+            Ack: self._answers,
+            packets.Suback: self._part_answered,
+            packets.Unsuback: self._part_answered,
+            packets.Disconnect: self._sends_away,
+        }
+
+    # From the client.
+
+    def from_client(self, data: bytes) -> list[Effect]:
+        effects: list[Effect] = []
+        self._framer.feed(data)
+        while not self._is_over and (found := self._framer.next()) is not None:
+            if self._connect is None:
+                effects += self._connects(decode(*found, MQTT5))
+                continue
+            way = self._straight(*found)
+            if way is not None:
+                effects.append(ToWay(way, _whole(*found)))
+                continue
+            packet = decode(*found, self._version)
+            handler = self._from_client.get(type(packet))
+            effects += handler(packet) if handler else [self._central(packet)]
+        return effects
+
+    def _straight(self, first: int, body: bytes) -> str | None:
+        """Where a QoS 0 PUBLISH goes that can go as it is: without properties, over a way that is open."""
+        if first & NOT_RETAIN != QOS0_PUBLISH or len(body) < 3:
+            return None
+        end = 2 + (body[0] << 8 | body[1])
+        if self._version == MQTT5 and body[end : end + 1] != b"\0":
+            return None
+        way = self._reachable(self.table.of_name(body[2:end]))
+        known = self._ways.get(way)
+        return way if known is not None and known.is_open else None
+
+    def _connects(self, packet: Packet) -> list[Effect]:
+        if not isinstance(packet, packets.Connect):
+            raise ProtocolViolation("the first packet must be CONNECT [MQTT-3.1.0-1]")
+        self._connect, self._version, self._client_id = packet, packet.version, packet.client_id
+        self._window = packet.properties.receive_maximum or MOST_IN_FLIGHT
+        way = self._ways[CENTRAL] = _Way(CENTRAL)
+        way.is_open = True
+        return [OpenWay(CENTRAL), ToWay(CENTRAL, encode(packet, self._version))]
+
+    def _central(self, packet: Packet) -> Effect:
+        return ToWay(CENTRAL, encode(packet, self._version))
+
+    def _publishes(self, packet: Publish) -> list[Effect]:
+        if packet.topic_alias:
+            if packet.topic:
+                self._aliases[packet.topic_alias] = packet.topic
+            packet.topic = self._aliases.get(packet.topic_alias, packet.topic)
+            packet.topic_alias = 0  # brokers that are told apart must not rely on what another one was told
+        way = self._reachable(self.table.of_topic(packet.topic))
+        if packet.qos:
+            known = self._sent.get(packet.packet_id)
+            way = known[0] if known is not None and packet.dup else way
+            self._sent[packet.packet_id] = way, packet
+        return self._to(way, packet)
+
+    def _reachable(self, way: str) -> str:
+        return CENTRAL if way in self._unmet else way
+
+    def _acknowledges(self, ack: Ack) -> list[Effect]:
+        if ack.kind == PUBREL:
+            way = self._released.get(ack.packet_id, self._sent.get(ack.packet_id, (CENTRAL, None))[0])
+            return self._to(way, ack)
+        owner = self._ids.owner(ack.packet_id)
+        if owner is None:
+            return []  # of a broker that is gone
+        if ack.kind in (PUBACK, PUBCOMP) or ack.reason_code >= reasons.UNSPECIFIED_ERROR:
+            self._ids.done(ack.packet_id)
+        effects = self._to(owner[0], Ack(ack.kind, owner[1], ack.reason_code, ack.properties))
+        while self._held and len(self._ids) < self._window:
+            effects += self._deliver(*self._held.popleft())
+        return effects
+
+    def _subscribes(self, packet: packets.Subscribe) -> list[Effect]:
+        places: dict[str, list[int]] = {}
+        for place, one in enumerate(packet.subscriptions):
+            for way in self.table.of_filter(one.filter):
+                places.setdefault(self._reachable(way), []).append(place)
+        join = _Join(packet.packet_id, [[] for _ in packet.subscriptions], len(places))
+        effects: list[Effect] = []
+        for way, own in places.items():
+            part = replace(packet, subscriptions=[packet.subscriptions[place] for place in own])
+            self._parts[way, packet.packet_id] = _Part(join, own, [one.filter for one in part.subscriptions])
+            effects += self._to(way, part)
+            for one in part.subscriptions:
+                self._ways[way].subscriptions[one.filter] = one, packet.identifier
+        return effects
+
+    def _unsubscribes(self, packet: packets.Unsubscribe) -> list[Effect]:
+        """At every broker where it may be: the table may have been another one when it was subscribed."""
+        join = _Join(packet.packet_id, [[] for _ in packet.filters], len(self._ways), True)
+        effects: list[Effect] = []
+        for name, way in list(self._ways.items()):
+            self._parts[name, packet.packet_id] = _Part(join, list(range(len(packet.filters))), packet.filters)
+            effects += self._to(name, packet)
+            for topic_filter in packet.filters:
+                way.subscriptions.pop(topic_filter, None)
+        return effects
+
+    def _leaves(self, packet: packets.Disconnect) -> list[Effect]:
+        self._is_over = True
+        effects: list[Effect] = [self._central(packet)]
+        for name, way in self._ways.items():
+            if name != CENTRAL and way.is_open:
+                effects.append(ToWay(name, encode(packet, self._version)))
+        return [*effects, *(CloseWay(name) for name in self._ways), CloseClient()]
+
+    def client_lost(self) -> list[Effect]:
+        """Its network connection is gone: brokers see the same."""
+        self._is_over = True
+        return [CloseWay(name) for name in self._ways]
+
+    # Ways.
+
+    def _to(self, name: str, packet: Packet) -> list[Effect]:
+        effects: list[Effect] = []
+        if name not in self._ways:
+            effects += self._open(name)
+        way, data = self._ways[name], encode(packet, self._version)
+        if not way.is_open:
+            way.waiting.append(data)
+            return effects
+        return [*effects, ToWay(name, data)]
+
+    def _open(self, name: str) -> list[Effect]:
+        assert self._connect is not None
+        self._ways[name] = _Way(name)
+        asked = self._connect.properties
+        properties = Properties(session_expiry_s=asked.session_expiry_s, receive_maximum=asked.receive_maximum)
+        connect = replace(
+            self._connect,
+            # One without a name has none anywhere: another nameless one must not take its session.
+            client_id=f"{self._client_id}{EDGE_SUFFIX}{name}" if self._client_id else "",
+            will=None,
+            keepalive_s=0,  # the client's own silence is the central broker's business
+            properties=properties,
+        )
+        return [OpenWay(name), ToWay(name, encode(connect, self._version))]
+
+    def from_way(self, name: str, data: bytes) -> list[Effect]:
+        way = self._ways.get(name)
+        if way is None:
+            return []
+        effects: list[Effect] = []
+        way.framer.feed(data)
+        while name in self._ways and (found := way.framer.next()) is not None:
+            if found[0] & NOT_RETAIN == QOS0_PUBLISH:
+                effects.append(ToClient(_whole(*found)))
+                continue
+            packet = decode(*found, self._version, server=False)
+            if isinstance(packet, Connack):
+                effects += self._let_in(way, packet)
+                continue
+            handler = self._from_way.get(type(packet))
+            if handler is not None:
+                effects += handler(way, packet)
+            elif name == CENTRAL:
+                effects.append(ToClient(encode(packet, self._version)))
+        return effects
+
+    def _let_in(self, way: _Way, connack: Connack) -> list[Effect]:
+        if way.name != CENTRAL:
+            if connack.reason_code:
+                return self.way_lost(way.name)
+            way.is_open, waiting, way.waiting = True, way.waiting, []
+            return [ToWay(way.name, b"".join(waiting))] if waiting else []
+        self._client_id = connack.properties.assigned_client_id or self._client_id
+        if self._client_id:
+            self._ids = self._ids_of(self._client_id)
+        effects: list[Effect] = [ToClient(encode(connack, self._version))]
+        assert self._connect is not None
+        if not connack.session_present:
+            self._ids.clear()
+        if not connack.reason_code and not self._connect.clean_start:
+            for edge in self.table.edges:  # what waits there must come without being asked for
+                effects += self._open(edge) if edge not in self._unmet else []
+        return effects
+
+    def way_lost(self, name: str) -> list[Effect]:
+        """An edge broker is gone: its topics are the central broker's. Without that one the client must come again."""
+        way = self._ways.pop(name, None)
+        if way is None:
+            return []
+        if name == CENTRAL or self._is_over:
+            self._is_over = True
+            return [*(CloseWay(other) for other in self._ways), CloseClient()]
+        self._unmet.add(name)
+        self._ids.forget(name)
+        effects: list[Effect] = [CloseWay(name)]
+        effects += self._ask_central_instead(name, way)
+        for packet_id, (owner, packet) in list(self._sent.items()):
+            if owner == name and packet_id not in self._released:
+                self._sent[packet_id] = CENTRAL, packet
+                effects.append(self._central(packet))
+        return effects
+
+    def _ask_central_instead(self, name: str, way: _Way) -> list[Effect]:
+        """Subscriptions, those that wait for an answer too: that answer is the central broker's then."""
+        effects: list[Effect] = []
+        for packet_id in [number for owner, number in self._parts if owner == name]:
+            part = self._parts.pop((name, packet_id))
+            if part.join is not None and part.join.unsubscribes:
+                effects += self._joined(part.join, part.places, [reasons.SUCCESS] * len(part.places))
+            else:
+                asked = [way.subscriptions.pop(text) for text in part.filters]
+                effects += self._subscribe_again(part, asked)
+        for text, (one, identifier) in way.subscriptions.items():  # what is retained they have had
+            effects += self._subscribe_again(_Part(None, [0], [text]), [(replace(one, retain_handling=2), identifier)])
+        return effects
+
+    def _subscribe_again(self, part: _Part, asked: list[tuple[Subscription, int]]) -> list[Effect]:
+        packet_id = self._own_id()
+        self._parts[CENTRAL, packet_id] = part
+        for one, identifier in asked:
+            self._ways[CENTRAL].subscriptions[one.filter] = one, identifier
+        identifier = asked[0][1] if asked else 0
+        return [self._central(packets.Subscribe(packet_id, [one for one, _ in asked], identifier))]
+
+    def _own_id(self) -> int:
+        """One that neither the client nor we use towards the central broker now."""
+        used = self._sent.keys() | self._released.keys() | {number for _, number in self._parts}
+        return next(number for number in range(MOST_IN_FLIGHT, 0, -1) if number not in used)
+
+    # From brokers.
+
+    def _delivers(self, way: _Way, packet: Publish) -> list[Effect]:
+        if not packet.qos:
+            return [ToClient(encode(packet, self._version))]
+        if len(self._ids) >= self._window and not self._ids.knows(way.name, packet.packet_id):
+            self._held.append((way.name, packet))
+            return []
+        return self._deliver(way.name, packet)
+
+    def _deliver(self, name: str, packet: Publish) -> list[Effect]:
+        packet.packet_id = self._ids.of(name, packet.packet_id)
+        return [ToClient(encode(packet, self._version))]
+
+    def _answers(self, way: _Way, ack: Ack) -> list[Effect]:
+        if ack.kind == PUBREL:
+            mine = self._ids.of(way.name, ack.packet_id)
+            return [ToClient(encode(Ack(PUBREL, mine, ack.reason_code, ack.properties), self._version))]
+        if ack.kind == PUBREC and ack.reason_code < reasons.UNSPECIFIED_ERROR:
+            self._released[ack.packet_id] = way.name
+        else:
+            self._sent.pop(ack.packet_id, None)
+            self._released.pop(ack.packet_id, None)
+        return [ToClient(encode(ack, self._version))]
+
+    def _part_answered(self, way: _Way, packet: packets.Suback | packets.Unsuback) -> list[Effect]:
+        part = self._parts.pop((way.name, packet.packet_id), None)
+        if part is None or part.join is None:
+            return []
+        return self._joined(part.join, part.places, packet.reason_codes or [reasons.SUCCESS] * len(part.places))
+
+    def _joined(self, join: _Join, places: list[int], codes: list[int]) -> list[Effect]:
+        for place, code in zip(places, codes, strict=False):
+            join.codes[place].append(code)
+        join.missing -= 1
+        if join.missing:
+            return []
+        if join.unsubscribes:  # it was there if any broker had it
+            codes = [min(found) for found in join.codes] if self._version == MQTT5 else []
+            return [ToClient(encode(packets.Unsuback(join.packet_id, codes), self._version))]
+        codes = [_granted(found) for found in join.codes]
+        return [ToClient(encode(packets.Suback(join.packet_id, codes), self._version))]
+
+    def _sends_away(self, way: _Way, packet: packets.Disconnect) -> list[Effect]:
+        if way.name != CENTRAL:
+            return self.way_lost(way.name)
+        self._is_over = True
+        closing = [CloseWay(name) for name in self._ways]
+        return [ToClient(encode(packet, self._version)), *closing, CloseClient()]
+
+
+def _whole(first: int, body: bytes) -> bytes:
+    """The packet as it came."""
+    length, head = len(body), bytearray((first,))
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + body
+
+
+def merged(effects: list[Effect]) -> list[Effect]:
+    """The same with fewer writes: what goes the same way in a row goes at once."""
+    found: list[Effect] = []
+    parts: list[bytes] = []
+    for effect in effects:
+        last = found[-1] if found else None
+        if isinstance(effect, ToClient | ToWay) and last is not None and _goes_with(effect, last):
+            parts.append(effect.data)
+        else:
+            _close(found, parts)
+            parts = [effect.data] if isinstance(effect, ToClient | ToWay) else []
+            found.append(effect)
+    _close(found, parts)
+    return found
+
+
+def _goes_with(one: ToClient | ToWay, other: Effect) -> bool:
+    if isinstance(one, ToWay):
+        return isinstance(other, ToWay) and one.way == other.way
+    return isinstance(other, ToClient)
+
+
+def _close(found: list[Effect], parts: list[bytes]) -> None:
+    if len(parts) > 1:
+        last = found[-1]
+        assert isinstance(last, ToClient | ToWay)
+        found[-1] = replace(last, data=b"".join(parts))
+
+
+def _granted(codes: list[int]) -> int:
+    """A filter that one broker refuses is refused; else the least QoS is what the client can rely on."""
+    refused = [code for code in codes if code >= reasons.UNSPECIFIED_ERROR]
+    return refused[0] if refused else min(codes)

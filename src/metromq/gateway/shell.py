@@ -1,0 +1,241 @@
+"""The proxy's asyncio shell: a connection per client to the central broker, and one tunnel to each edge broker."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from metromq.errors import ConfigError, MetroError
+from metromq.gateway.core import CloseClient, CloseWay, Effect, OpenWay, PacketIds, ProxyCore, ToClient, ToWay, merged
+from metromq.gateway.table import CENTRAL, DelegationTable
+from metromq.gateway.tunnel import FrameReader, pack
+
+READ_BYTES = 1 << 16
+DIAL_S = 3.0  # an edge broker that does not answer by then is gone
+AGAIN_S = 1.0  # before it is tried again
+MOST_SESSIONS = 100_000  # whose packet identifiers are remembered, the last ones
+Address = tuple[str, int]
+Filters = Mapping[str, str]  # filter -> edge broker
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    listen: Address
+    central: Address
+    edges: Mapping[str, Address] = field(default_factory=dict)  # where their tunnels end
+    is_foreign: bool = False
+
+
+class _Tunnel:
+    """To one edge broker: opened when it is first needed, and again when it was lost."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._writer: asyncio.StreamWriter | None = None
+        self._clients: dict[int, _Client] = {}
+        self._opening = asyncio.Lock()
+        self._not_before = 0.0
+        self.name = ""
+
+    async def open(self, port: int, client: "_Client") -> None:
+        """Raises OSError if the edge broker cannot be reached."""
+        loop = asyncio.get_running_loop()
+        async with self._opening:
+            if self._writer is None:
+                if loop.time() < self._not_before:
+                    raise OSError("it could not be reached a moment ago")
+                try:
+                    reader, self._writer = await asyncio.wait_for(asyncio.open_connection(*self._address), DIAL_S)
+                except (OSError, TimeoutError) as error:
+                    self._not_before = loop.time() + AGAIN_S
+                    raise OSError(str(error)) from error
+                client.proxy.spawn(self._read(reader))
+        self._clients[port] = client
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader()
+        with contextlib.suppress(OSError, MetroError):
+            while data := await reader.read(READ_BYTES):
+                for port, packet in frames.feed(data):
+                    client = self._clients.get(port)
+                    if client is None:
+                        continue
+                    if packet:
+                        await client.from_way(self.name, packet)
+                    else:
+                        await client.lost_way(self.name)
+        await self.close()
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        clients, self._clients = list(self._clients.values()), {}
+        if writer is not None:
+            writer.close()
+        for client in clients:
+            await client.lost_way(self.name)
+
+    async def send(self, port: int, data: bytes) -> None:
+        if self._writer is not None:
+            self._writer.write(pack(port, data))
+            with contextlib.suppress(OSError):
+                await self._writer.drain()
+
+    async def part(self, port: int) -> None:
+        if self._clients.pop(port, None) is not None:
+            await self.send(port, b"")
+
+
+class _Client:
+    def __init__(self, proxy: "Proxy", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.proxy = proxy
+        self._reader = reader
+        self._writer = writer
+        self._core = ProxyCore(proxy.table, proxy.packet_ids)
+        self._central: asyncio.StreamWriter | None = None
+        self._port = 0  # of our connection to the central broker: it names the client in tunnels
+        self._is_closed = False
+
+    @property
+    def core(self) -> ProxyCore:
+        return self._core
+
+    async def serve(self) -> None:
+        try:
+            while data := await self._reader.read(READ_BYTES):
+                await self._run(self._core.from_client(data))
+        except (OSError, MetroError):
+            pass  # as a broker does with one that breaks the rules: the connection ends
+        finally:
+            with contextlib.suppress(OSError):
+                await self._run(self._core.client_lost())
+            self._close()
+
+    async def from_way(self, name: str, data: bytes) -> None:
+        try:
+            await self._run(self._core.from_way(name, data))
+        except (OSError, MetroError):
+            self._close()
+
+    async def lost_way(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            await self._run(self._core.way_lost(name))
+
+    async def _run(self, effects: list[Effect]) -> None:
+        for effect in merged(effects):
+            await self._runners()[type(effect)](effect)
+
+    def _runners(self) -> dict[type, Callable[..., Awaitable[None]]]:
+        return {
+            ToClient: self._to_client,
+            ToWay: self._to_way,
+            OpenWay: self._open_way,
+            CloseWay: self._close_way,
+            CloseClient: self._close_client,
+        }
+
+    async def _to_client(self, effect: ToClient) -> None:
+        if not self._is_closed:
+            self._writer.write(effect.data)
+            await self._writer.drain()
+
+    async def _to_way(self, effect: ToWay) -> None:
+        if effect.way != CENTRAL:
+            await self.proxy.tunnels[effect.way].send(self._port, effect.data)
+        elif self._central is not None:
+            self._central.write(effect.data)
+            await self._central.drain()
+
+    async def _open_way(self, effect: OpenWay) -> None:
+        if effect.way == CENTRAL:
+            reader, self._central = await asyncio.open_connection(*self.proxy.options.central)
+            self._port = self._central.get_extra_info("sockname")[1]
+            self.proxy.spawn(self._read_central(reader))
+            return
+        tunnel = self.proxy.tunnels.get(effect.way)
+        try:
+            if tunnel is None:
+                raise OSError(f"no tunnel leads to {effect.way}")
+            await tunnel.open(self._port, self)
+        except OSError:
+            self.proxy.spawn(self.lost_way(effect.way))  # after what was meant for it has been queued
+
+    async def _read_central(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(READ_BYTES):
+                await self.from_way(CENTRAL, data)
+        await self.lost_way(CENTRAL)
+
+    async def _close_way(self, effect: CloseWay) -> None:
+        if effect.way != CENTRAL:
+            tunnel = self.proxy.tunnels.get(effect.way)
+            if tunnel is not None:
+                await tunnel.part(self._port)
+        elif self._central is not None:
+            self._central.close()
+
+    async def _close_client(self, effect: CloseClient) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._writer.close()
+
+
+class Proxy:
+    """`open` it, `told` it the table whenever that changes, `close` it."""
+
+    def __init__(self, options: ProxyOptions, filters: Filters | None = None) -> None:
+        self.options = options
+        self.table = DelegationTable(filters or {}, options.is_foreign)
+        self.tunnels = {name: _Tunnel(address) for name, address in options.edges.items()}
+        for name, tunnel in self.tunnels.items():
+            tunnel.name = name
+        self.port = 0
+        self._ids: dict[str, PacketIds] = {}
+        self._clients: set[_Client] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    def told(self, filters: Filters) -> None:
+        """Other filters are delegated than before: what clients publish and subscribe from now on goes there."""
+        self.table = DelegationTable(filters, self.options.is_foreign)
+        for client in self._clients:
+            client.core.table = self.table
+
+    def packet_ids(self, client_id: str) -> PacketIds:
+        """Of a session; they are kept for when its client comes again."""
+        found = self._ids.pop(client_id) if client_id in self._ids else PacketIds()
+        self._ids[client_id] = found  # the last one again
+        if len(self._ids) > MOST_SESSIONS:
+            del self._ids[next(iter(self._ids))]
+        return found
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def open(self) -> None:
+        host, port = self.options.listen
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port)
+        except OSError as error:
+            raise ConfigError(f"listen {host}:{port}", f"cannot listen: {error.strerror}") from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = _Client(self, reader, writer)
+        self._clients.add(client)
+        try:
+            await client.serve()
+        finally:
+            self._clients.discard(client)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for tunnel in self.tunnels.values():
+            await tunnel.close()
+        for task in list(self._tasks):
+            task.cancel()

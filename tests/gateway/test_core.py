@@ -1,0 +1,262 @@
+"""A proxy's client without a network: what goes where, how answers are joined, and what a lost broker leaves behind."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metromq.errors import ProtocolViolation
+from metromq.gateway.core import CloseClient, CloseWay, Effect, OpenWay, PacketIds, ProxyCore, ToClient, ToWay, merged
+from metromq.gateway.table import CENTRAL, DelegationTable
+from metromq.gateway.tunnel import FrameReader, pack
+from metromq.protocol.wire import (
+    MQTT5,
+    MQTT311,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Connack,
+    Framer,
+    Packet,
+    Properties,
+    Publish,
+    Subscription,
+    decode,
+    encode,
+    packets,
+)
+
+TABLE = {"near/#": "e1", "near/deep/#": "e2"}
+
+
+def read(data: bytes, version: int, server: bool) -> list[Packet]:
+    framer = Framer(1 << 20)
+    framer.feed(data)
+    found: list[Packet] = []
+    while (one := framer.next()) is not None:
+        found.append(decode(*one, version, server))
+    return found
+
+
+class Client:
+    """A core that has been let in, and what came of each event."""
+
+    def __init__(
+        self, version: int = MQTT5, table: DelegationTable | None = None, clean: bool = True, **asked: int
+    ) -> None:
+        self.version = version
+        ids = PacketIds()
+        self.core = ProxyCore(table or DelegationTable(TABLE), lambda client_id: ids)
+        connect = packets.Connect("c", version, clean, 60, properties=Properties(**asked))  # type: ignore[arg-type]
+        self.first = self.core.from_client(encode(connect, version))
+        self.let_in = self.way(CENTRAL, Connack())
+
+    def says(self, packet: Packet) -> list[Effect]:
+        return self.core.from_client(encode(packet, self.version))
+
+    def way(self, name: str, packet: Packet) -> list[Effect]:
+        return self.core.from_way(name, encode(packet, self.version))
+
+    def told(self, effects: list[Effect]) -> list[Packet]:
+        data = b"".join(effect.data for effect in effects if isinstance(effect, ToClient))
+        return read(data, self.version, False)
+
+    def sent(self, effects: list[Effect], name: str) -> list[Packet]:
+        data = b"".join(effect.data for effect in effects if isinstance(effect, ToWay) and effect.way == name)
+        return read(data, self.version, True)
+
+    def opened(self, name: str) -> None:
+        self.says(Publish({"e1": "near/x", "e2": "near/deep/x"}[name], b""))
+        self.way(name, Connack())
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_frames_come_out_as_they_went_in_whatever_pieces_the_network_makes(size: int) -> None:
+    frames = [(1, b"abc"), (65_535, b""), (7, bytes(range(256)))]
+    data = b"".join(pack(*frame) for frame in frames)
+    reader = FrameReader()
+    assert [frame for at in range(0, len(data), size) for frame in reader.feed(data[at : at + size])] == frames
+    with pytest.raises(ProtocolViolation):
+        list(FrameReader().feed(b"\0\1\xff\xff\xff\xff"))
+
+
+def test_the_narrowest_filter_decides() -> None:
+    table = DelegationTable(TABLE)
+    assert [table.of_topic(topic) for topic in ("near/a", "near/deep/a", "far")] == ["e1", "e2", CENTRAL]
+    assert table.of_filter("near/+") == ("e1",)
+    assert table.of_filter("$share/g/near/deep/+") == ("e2",)
+    assert table.of_filter("#") == (CENTRAL,), "a city's brokers tell each other"
+    assert DelegationTable(TABLE, True).of_filter("#") == (CENTRAL, "e2", "e1")
+
+
+def test_the_client_enters_at_the_central_broker_with_its_own_connect() -> None:
+    made = Client()
+    assert made.first[0] == OpenWay(CENTRAL)
+    assert made.sent(made.first, CENTRAL) == [packets.Connect("c", MQTT5, True, 60)]
+    assert made.told(made.let_in) == [Connack()]
+    with pytest.raises(ProtocolViolation):
+        ProxyCore(DelegationTable({}), lambda client_id: PacketIds()).from_client(b"\xc0\x00")
+
+
+def test_the_way_to_an_edge_broker_is_opened_when_it_is_needed_and_packets_wait_for_it() -> None:
+    made = Client()
+    effects = made.says(Publish("near/x", b"1", 1, packet_id=5))
+    assert effects[0] == OpenWay("e1")
+    (connect,) = made.sent(effects, "e1")
+    assert isinstance(connect, packets.Connect)
+    assert (connect.client_id, connect.will, connect.keepalive_s) == ("c@e1", None, 0)
+    assert made.sent(made.way("e1", Connack()), "e1") == [Publish("near/x", b"1", 1, packet_id=5)]
+    assert made.told(made.way("e1", Ack(PUBACK, 5))) == [Ack(PUBACK, 5)]
+
+
+def test_clients_without_a_name_do_not_share_a_session() -> None:
+    core = ProxyCore(DelegationTable(TABLE), lambda client_id: PacketIds())
+    core.from_client(encode(packets.Connect("", MQTT311), MQTT311))
+    core.from_way(CENTRAL, encode(Connack(), MQTT311))
+    opened = [
+        effect for effect in core.from_client(encode(Publish("near/x", b""), MQTT311)) if isinstance(effect, ToWay)
+    ]
+    (connect,) = read(opened[0].data, MQTT311, True)
+    assert isinstance(connect, packets.Connect)
+    assert connect.client_id == ""
+
+
+@pytest.mark.parametrize("version", [MQTT311, MQTT5])
+def test_what_can_go_as_it_is_goes_as_it_is(version: int) -> None:
+    made = Client(version)
+    made.opened("e1")
+    for retain in (False, True):
+        packet = Publish("near/ü", bytes(300), 0, retain)
+        assert made.says(packet) == [ToWay("e1", encode(packet, version))]
+        assert made.way("e1", packet) == [ToClient(encode(packet, version))]
+
+
+def test_effects_are_merged_and_keep_their_order() -> None:
+    effects: list[Effect] = [
+        ToClient(b"1"),
+        ToClient(b"2"),
+        ToWay("a", b"3"),
+        ToWay("b", b"4"),
+        ToWay("b", b"5"),
+        CloseClient(),
+    ]
+    assert merged([*effects, ToClient(b"6")]) == [
+        *(ToClient(b"12"), ToWay("a", b"3"), ToWay("b", b"45"), CloseClient(), ToClient(b"6"))
+    ]
+
+
+def test_a_session_that_was_kept_asks_every_edge_broker_for_what_waits() -> None:
+    assert [effect.way for effect in Client(clean=False).let_in if isinstance(effect, OpenWay)] == ["e1", "e2"]
+
+
+def test_a_topic_alias_means_the_same_whichever_broker_gets_the_message() -> None:
+    made = Client()
+    made.opened("e1")
+    named = made.says(Publish("near/x", b"1", topic_alias=3))
+    short = made.says(Publish("", b"2", topic_alias=3))
+    assert made.sent(named, "e1") == [Publish("near/x", b"1")]
+    assert made.sent(short, "e1") == [Publish("near/x", b"2")]
+
+
+def test_qos_2_goes_the_whole_way_to_the_same_broker() -> None:
+    made = Client()
+    made.opened("e1")
+    made.says(Publish("near/x", b"1", 2, packet_id=5))
+    made.way("e1", Ack(PUBREC, 5))
+    made.core.table = DelegationTable({})  # it is returned meanwhile
+    assert made.sent(made.says(Ack(PUBREL, 5)), "e1") == [Ack(PUBREL, 5)]
+    assert made.told(made.way("e1", Ack(PUBCOMP, 5))) == [Ack(PUBCOMP, 5)]
+
+
+@pytest.mark.parametrize("version", [MQTT311, MQTT5])
+def test_a_subscribe_is_split_and_its_answers_are_joined_in_their_places(version: int) -> None:
+    made = Client(version)
+    wanted = [Subscription("near/a", 2), Subscription("far", 1), Subscription("near/deep/b", 0)]
+    effects = made.says(packets.Subscribe(9, wanted))
+    for name in ("e1", "e2"):
+        effects += made.way(name, Connack())
+    parts = {name: made.sent(effects, name)[-1] for name in (CENTRAL, "e1", "e2")}
+    assert [one.filter for part in parts.values() for one in part.subscriptions] == ["far", "near/a", "near/deep/b"]  # type: ignore[union-attr]
+    assert made.told(made.way("e2", packets.Suback(9, [0]))) == []
+    assert made.told(made.way(CENTRAL, packets.Suback(9, [1]))) == []
+    assert made.told(made.way("e1", packets.Suback(9, [2]))) == [packets.Suback(9, [2, 1, 0])]
+
+
+def test_of_a_wildcard_at_several_brokers_the_worst_answer_counts() -> None:
+    made = Client(table=DelegationTable(TABLE, True))
+    made.opened("e1")
+    made.opened("e2")
+    made.says(packets.Subscribe(9, [Subscription("#", 2)]))
+    made.way("e1", packets.Suback(9, [2]))
+    made.way("e2", packets.Suback(9, [1]))
+    assert made.told(made.way(CENTRAL, packets.Suback(9, [2]))) == [packets.Suback(9, [1])]
+    made.says(packets.Unsubscribe(10, ["#"]))
+    for name in ("e1", "e2"):
+        assert made.told(made.way(name, packets.Unsuback(10, [0x11]))) == []
+    assert made.told(made.way(CENTRAL, packets.Unsuback(10, [0]))) == [packets.Unsuback(10, [0])]
+
+
+def test_deliveries_of_several_brokers_have_numbers_of_their_own() -> None:
+    made = Client()
+    made.opened("e1")
+    delivered = [made.told(made.way(name, Publish("t", b"", 1, packet_id=1)))[0] for name in (CENTRAL, "e1")]
+    numbers = [packet.packet_id for packet in delivered if isinstance(packet, Publish)]
+    assert len(set(numbers)) == 2
+    assert made.sent(made.says(Ack(PUBACK, numbers[1])), "e1") == [Ack(PUBACK, 1)]
+    assert made.sent(made.says(Ack(PUBACK, numbers[0])), CENTRAL) == [Ack(PUBACK, 1)]
+
+
+def test_a_client_never_has_more_under_way_than_it_allows() -> None:
+    made = Client(receive_maximum=1)
+    made.opened("e1")
+    assert made.told(made.way(CENTRAL, Publish("t", b"1", 1, packet_id=1))) != []
+    assert made.told(made.way("e1", Publish("t", b"2", 1, packet_id=1))) == []
+    (held,) = made.told(made.says(Ack(PUBACK, 1)))
+    assert isinstance(held, Publish)
+    assert held.payload == b"2"
+
+
+def test_when_an_edge_broker_is_lost_its_subscriptions_and_messages_are_the_central_brokers() -> None:
+    made = Client()
+    made.opened("e1")
+    made.says(packets.Subscribe(9, [Subscription("near/a", 1)]))
+    made.way("e1", packets.Suback(9, [1]))
+    made.says(packets.Subscribe(10, [Subscription("near/b", 2)]))  # not answered yet
+    made.says(Publish("near/x", b"1", 1, packet_id=5))
+    effects = made.core.way_lost("e1")
+    asked = made.sent(effects, CENTRAL)
+    assert [one.subscriptions[0].filter for one in asked if isinstance(one, packets.Subscribe)] == ["near/b", "near/a"]
+    assert asked[-1] == Publish("near/x", b"1", 1, packet_id=5)
+    numbers = [one.packet_id for one in asked if isinstance(one, packets.Subscribe)]
+    assert len({*numbers, 5, 9, 10}) == 5, "the proxy's own numbers clash with none of the client's"
+    assert made.told(made.way(CENTRAL, packets.Suback(numbers[0], [2]))) == [packets.Suback(10, [2])]
+    assert made.told(made.way(CENTRAL, packets.Suback(numbers[1], [1]))) == [], "that one was the proxy's"
+    assert made.sent(made.says(Publish("near/y", b"2")), CENTRAL) == [Publish("near/y", b"2")]
+
+
+def test_without_the_central_broker_the_client_must_come_again() -> None:
+    made = Client()
+    made.opened("e1")
+    assert made.core.way_lost(CENTRAL) == [CloseWay("e1"), CloseClient()]
+
+
+def test_a_goodbye_is_said_to_everybody() -> None:
+    made = Client()
+    made.opened("e1")
+    effects = made.says(packets.Disconnect())
+    assert [made.sent(effects, name) for name in (CENTRAL, "e1")] == [[packets.Disconnect()]] * 2
+    assert effects[-1] == CloseClient()
+
+
+@given(st.lists(st.tuples(st.sampled_from((CENTRAL, "e1", "e2")), st.integers(1, 6), st.booleans()), max_size=60))
+def test_no_two_deliveries_under_way_have_the_same_number(events: list[tuple[str, int, bool]]) -> None:
+    ids, under_way = PacketIds(), dict[tuple[str, int], int]()
+    for way, number, is_done in events:
+        if is_done and (way, number) in under_way:
+            ids.done(under_way.pop((way, number)))
+        elif not is_done:
+            mine = ids.of(way, number)
+            assert under_way.setdefault((way, number), mine) == mine, "a repeat keeps its number"
+            assert list(under_way.values()).count(mine) == 1
+            assert ids.owner(mine) == (way, number)

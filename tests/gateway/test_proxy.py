@@ -1,0 +1,261 @@
+"""A proxy before real brokers, driven by other people's clients, which must not notice it."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from metromq.federation import grid_city
+from metromq.gateway import Proxy, ProxyOptions, TunnelEnd
+from tests.chaos.brokers import Brokers
+from tests.clients.paho_client import Paho, client, properties, unique
+from tests.joints.test_delegation import hand_to, port
+
+CITY = grid_city("delegation", count=3, hello_interval_ms=300)
+CENTRAL, EDGE, OTHER = CITY.names
+WAIT_S = 30.0
+KEPT = properties("CONNECT", SessionExpiryInterval=3600)
+
+
+class Gateway:
+    """A proxy and tunnel ends on an event loop of their own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.ends: dict[str, TunnelEnd] = {}
+        self.proxy: Proxy | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT_S)
+
+    def open(self, central: int, edges: dict[str, int], filters: dict[str, str], is_foreign: bool = False) -> int:
+        for name, number in edges.items():
+            self.ends[name] = TunnelEnd(("127.0.0.1", 0), ("127.0.0.1", number))
+            self.run(self.ends[name].open())
+        places = {name: ("127.0.0.1", end.port) for name, end in self.ends.items()}
+        options = ProxyOptions(("127.0.0.1", 0), ("127.0.0.1", central), places, is_foreign)
+        self.proxy = Proxy(options, filters)
+        self.run(self.proxy.open())
+        return self.proxy.port
+
+    def close(self) -> None:
+        if self.proxy is not None:
+            self.run(self.proxy.close())
+        for end in self.ends.values():
+            self.run(end.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+@contextlib.contextmanager
+def gateway() -> Iterator[Gateway]:
+    made = Gateway()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    brokers = Brokers(CITY, tmp_path_factory.mktemp("city"), (0.0,) * 3)
+    try:
+        brokers.open()
+        assert hand_to(brokers, "near/#", EDGE) == EDGE
+        yield brokers
+    finally:
+        brokers.close()
+
+
+@pytest.fixture
+def entrance(city: Brokers) -> Iterator[int]:
+    with gateway() as made:
+        yield made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
+
+
+def told(reader: Paho, count: int) -> list[tuple[str, bytes]]:
+    return [(message.topic, message.payload) for message in reader.take(count)]
+
+
+def subscribe_all(reader: Paho, wanted: list[tuple[str, int]]) -> list[int]:
+    """One SUBSCRIBE."""
+    reader.paho.subscribe([(topic, SubscribeOptions(qos)) for topic, qos in wanted])
+    return reader.subscribed.get(timeout=WAIT_S)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_client_publishes_and_reads_through_the_proxy_as_through_a_broker(
+    entrance: int, version: int, qos: int
+) -> None:
+    name = unique("t")
+    with client(entrance, version) as reader, client(entrance, version) as writer:
+        reader.subscribe(f"near/{name}", qos)
+        reader.subscribe(f"far/{name}", qos)
+        for number in range(20):
+            writer.publish(f"near/{name}", f"n{number}".encode(), qos)
+            writer.publish(f"far/{name}", f"f{number}".encode(), qos)
+        got = told(reader, 40)
+        for place in ("near", "far"):
+            assert [payload.decode() for topic, payload in got if topic.startswith(place)] == [
+                f"{place[0]}{number}" for number in range(20)
+            ]
+        assert reader.nothing_more()
+
+
+def test_one_subscribe_for_topics_of_several_brokers_has_one_answer(entrance: int) -> None:
+    name = unique("t")
+    with client(entrance) as reader, client(entrance) as writer:
+        codes = subscribe_all(reader, [(f"near/{name}", 2), (f"far/{name}", 1), (f"near/{name}/x", 0)])
+        assert codes == [2, 1, 0]
+        writer.publish(f"near/{name}", b"1", 2)
+        writer.publish(f"far/{name}", b"2", 2)
+        assert sorted(payload for _, payload in told(reader, 2)) == [b"1", b"2"]
+
+
+def test_a_wildcard_over_delegated_and_other_topics_brings_everything_once(entrance: int) -> None:
+    name = unique("t")
+    with client(entrance) as reader, client(entrance) as writer:
+        reader.subscribe(f"+/{name}", 2)
+        for place in ("near", "far"):
+            writer.publish(f"{place}/{name}", place.encode(), 2)
+        assert sorted(payload for _, payload in told(reader, 2)) == [b"far", b"near"]
+        assert reader.nothing_more()
+
+
+def test_what_is_retained_comes_through_and_is_deleted_through_the_proxy(entrance: int) -> None:
+    topic = f"near/{unique('t')}"
+    with client(entrance) as writer:
+        writer.publish(topic, b"value", 1, True)
+        with client(entrance) as reader:
+            reader.subscribe(topic, 1)
+            message = reader.take(1)[0]
+            assert (message.payload, message.retain) == (b"value", True)
+        writer.publish(topic, b"", 1, True)
+        with client(entrance) as reader:
+            reader.subscribe(topic, 1)
+            assert reader.nothing_more()
+
+
+def test_a_will_fires_when_the_client_is_lost_and_properties_come_through(entrance: int) -> None:
+    topic = f"near/{unique('will')}"
+    with client(entrance) as reader:
+        reader.subscribe(topic, 1)
+        lost = Paho(5, unique("lost"))
+        lost.paho.will_set(topic, b"gone", 1)
+        assert lost.connect(entrance)[0] == 0
+        lost.kill()
+        assert reader.take(1)[0].payload == b"gone"
+        with client(entrance) as writer:
+            sent = properties("PUBLISH", ResponseTopic="answers", CorrelationData=b"7", UserProperty=("a", "b"))
+            writer.publish(topic, b"asked", 1, properties=sent)
+        got = reader.take(1)[0].properties
+        assert (got.ResponseTopic, got.CorrelationData, got.UserProperty) == ("answers", b"7", [("a", "b")])
+
+
+def test_what_waits_at_the_edge_broker_comes_when_the_client_is_back(entrance: int) -> None:
+    name, topic = unique("kept"), f"near/{unique('t')}"
+    first = Paho(5, name, clean=False)
+    assert first.connect(entrance, properties=KEPT)[0] == 0
+    first.subscribe(topic, 2)
+    first.kill()
+    with client(entrance) as writer:
+        for number in range(10):
+            writer.publish(topic, str(number).encode(), 2)
+    again = Paho(5, name, clean=False)
+    assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+    assert [int(message.payload) for message in again.take(10)] == list(range(10))
+    assert again.nothing_more()
+    again.close()
+
+
+def test_deliveries_of_two_brokers_never_have_the_same_packet_identifier(entrance: int) -> None:
+    name = unique("t")
+    with client(entrance) as reader, client(entrance) as writer:
+        subscribe_all(reader, [(f"near/{name}", 1), (f"far/{name}", 1)])
+        for number in range(200):
+            writer.publish(f"{('near', 'far')[number % 2]}/{name}", str(number).encode(), 1)
+        assert sorted(int(payload) for _, payload in told(reader, 200)) == list(range(200))
+        assert reader.nothing_more()
+
+
+def test_when_the_edge_broker_cannot_be_reached_its_topics_are_the_central_brokers(city: Brokers) -> None:
+    name = unique("t")
+    with gateway() as made:
+        entrance = made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
+        with client(entrance) as reader, client(entrance) as writer:
+            reader.subscribe(f"near/{name}", 1)
+            writer.publish(f"near/{name}", b"1", 1)
+            assert told(reader, 1) == [(f"near/{name}", b"1")]
+            assert made.proxy is not None
+            tunnel = made.proxy.tunnels[EDGE]
+            made.run(made.ends[EDGE].close())
+            made.run(tunnel.close())
+            for number in range(2, 20):
+                writer.publish(f"near/{name}", str(number).encode(), 1)
+            assert [int(payload) for _, payload in told(reader, 18)] == list(range(2, 20))
+
+
+def test_mosquittos_clients_do_not_notice(entrance: int) -> None:
+    if shutil.which("mosquitto_sub") is None:
+        pytest.skip("Mosquitto's clients are not installed")
+    topic = f"near/{unique('t')}"
+    where = ["-p", str(entrance), "-t", topic, "-q", "2"]
+    reader = subprocess.Popen(
+        ["stdbuf", "-oL", "mosquitto_sub", *where, "-C", "3", "-W", "30", "-d"], stdout=subprocess.PIPE, text=True
+    )
+    assert reader.stdout is not None
+    for line in reader.stdout:
+        if "Subscribed" in line:
+            break
+    for number in range(3):
+        subprocess.run(["mosquitto_pub", *where, "-m", f"m{number}"], check=True, timeout=WAIT_S)
+    rest = reader.communicate(timeout=WAIT_S)[0]
+    assert [line for line in rest.splitlines() if line.startswith("m")] == ["m0", "m1", "m2"]
+    assert reader.returncode == 0
+
+
+def test_the_central_broker_may_be_mosquitto_for_what_is_not_delegated(city: Brokers, tmp_path: Path) -> None:
+    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if mosquitto is None:
+        pytest.skip("Mosquitto is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(f"listener {number} 127.0.0.1\nallow_anonymous true\n")
+    process = subprocess.Popen([mosquitto, "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        _await(number)
+        with gateway() as made:
+            entrance = made.open(number, {EDGE: port(city, EDGE)}, {"near/#": EDGE}, is_foreign=True)
+            name = unique("t")
+            with client(entrance) as reader, client(entrance) as writer, client(number) as outside:
+                assert reader.subscribe(f"+/{name}", 1) == [1]
+                outside.subscribe("#", 1)
+                writer.publish(f"near/{name}", b"n", 1)
+                writer.publish(f"far/{name}", b"f", 1)
+                assert sorted(payload for _, payload in told(reader, 2)) == [b"f", b"n"]
+                assert told(outside, 1) == [(f"far/{name}", b"f")], "what is delegated stays at the edge"
+                assert reader.nothing_more()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await(number: int) -> None:
+    for _ in range(300):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", number), 1.0):
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("mosquitto did not start")

@@ -1,0 +1,186 @@
+"""The judge by itself: each allowance holds for what it was made for, and a breach just outside of it is found."""
+
+import pytest
+
+from metromq.lab.storm.contract import WATCHER, judge
+from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
+
+LAG_S = 0.01
+
+
+def city(routing: str = "flood-subscriptions") -> Seen:
+    """A publisher `p` at b0, and `s`, whose session is at b0 and subscribed to everything at QoS 2."""
+    seen = Seen(routing=routing, lag_s=LAG_S)
+    for client in ("p", "s"):
+        connect(seen, client, "b0", 0.0)
+    seen.subscriptions.append(Subscribed("s", "#", 2, 1.0, 1.01))
+    return seen
+
+
+def connect(seen: Seen, client: str, broker: str, at: float, present: bool = True, apart: bool = False) -> None:
+    seen.connections.append(
+        SeenConnection(client, broker, True, None, at, at + 0.01, FOREVER, present=present, apart=apart)
+    )
+
+
+def publish(seen: Seen, payload: str, at: float, qos: int = 2, topic: str = "plain/d") -> None:
+    seen.published.append(Published(len(seen.published), "p", "b0", topic, payload, qos, False, at, at + 0.01))
+
+
+def deliver(seen: Seen, client: str, payload: str, *times: float, qos: int = 2) -> None:
+    seen.delivered += [Delivered(client, at, "plain/d", payload, qos, False) for at in times]
+    seen.delivered.sort(key=lambda one: one.at)
+
+
+def rules(seen: Seen) -> set[str]:
+    return {breach.split(":")[0] for breach in judge(seen)}
+
+
+@pytest.mark.parametrize(
+    ("qos", "broker", "expected"),
+    [(0, "b1", set()), (0, "b0", {"twice"}), (2, "b1", {"twice"})],
+    ids=["QoS 0 after a move", "QoS 0 back at its broker", "QoS 2 after a move"],
+)
+def test_qos_0_may_come_twice_to_a_client_that_moves(qos: int, broker: str, expected: set[str]) -> None:
+    seen = city()
+    publish(seen, "m", 5.0)
+    connect(seen, "s", broker, 6.0)
+    deliver(seen, "s", "m", 5.1, 7.0, qos=qos)
+    assert rules(seen) == expected
+
+
+def test_qos_0_comes_once_to_a_client_that_stays() -> None:
+    seen = city()
+    publish(seen, "m", 5.0, qos=1)
+    deliver(seen, "s", "m", 5.1, 7.0, qos=0)
+    assert rules(seen) == {"twice"}
+
+
+@pytest.mark.parametrize(("times", "expected"), [((5.1, 7.0), set()), ((5.1, 7.0, 8.0), {"twice"})])
+@pytest.mark.parametrize("present", [True, False])
+def test_who_begins_anew_may_get_a_message_once_more(
+    times: tuple[float, ...], expected: set[str], present: bool
+) -> None:
+    seen = city()
+    publish(seen, "m", 5.0)
+    connect(seen, "s", "b1", 6.0, present=present, apart=present)
+    deliver(seen, "s", "m", *times)
+    assert rules(seen) == expected
+
+
+def test_who_goes_on_with_its_session_gets_a_message_once() -> None:
+    seen = city()
+    publish(seen, "m", 5.0)
+    connect(seen, "s", "b1", 4.0, present=False)  # before, not between
+    deliver(seen, "s", "m", 5.1, 7.0)
+    assert rules(seen) == {"twice"}
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(0.5 * LAG_S, set()), (2 * LAG_S, {"lost"})])
+def test_a_subscription_counts_after_the_lag(after_s: float, expected: set[str]) -> None:
+    seen = city()
+    publish(seen, "m", 1.01 + after_s)
+    assert rules(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("healed", "sent", "expected"),
+    [(FOREVER, 2.5, set()), (FOREVER, 3.5, {"lost"}), (0.4, 1.5, {"lost"})],
+    ids=["while a link is slow", "later than two slow links", "after they are quick again"],
+)
+def test_slow_links_lengthen_the_lag_while_they_are_slow(healed: float, sent: float, expected: set[str]) -> None:
+    seen = city()
+    seen.slowed(0.0, 1.0 if healed == FOREVER else 0.3)
+    if healed < FOREVER:
+        seen.healed(healed)
+    publish(seen, "m", sent)
+    assert rules(seen) == expected
+
+
+@pytest.mark.parametrize(("first", "expected"), [(0.5, set()), (1.5, {"order"})])
+def test_only_messages_from_before_the_subscription_have_no_place(first: float, expected: set[str]) -> None:
+    seen = city()
+    publish(seen, "early", first)
+    publish(seen, "late", 3.0)
+    deliver(seen, "s", "late", 3.1)
+    deliver(seen, "s", "early", 4.0)
+    assert rules(seen) == expected
+
+
+def group(routing: str, topic: str, *takers: str) -> Seen:
+    seen = city(routing)
+    for client in ("g", "h", "i"):
+        connect(seen, client, "b1", 0.0)
+        seen.subscriptions.append(Subscribed(client, "$share/g/#", 2, 1.0, 1.01))
+    publish(seen, "m", 5.0, topic=topic)
+    deliver(seen, "s", "m", 5.1)
+    for number, taker in enumerate(takers):
+        deliver(seen, taker, "m", 5.2 + number)
+    return seen
+
+
+def broken(seen: Seen, at: float) -> Seen:
+    seen.faults.append((at, f"{at:8.3f}  hold #0 #1"))
+    return seen
+
+
+def test_a_stand_in_that_cannot_know_may_choose_once_more() -> None:
+    assert rules(broken(group("geographic", "0/0/0/0/a", "g", "h"), 4.9)) == set()
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (group("geographic", "0/0/0/0/a", "g", "h"), {"shared twice"}),
+        (broken(group("geographic", "0/0/0/0/a", "g", "h"), 6.0), {"shared twice"}),
+        (broken(group("geographic", "plain/d", "g", "h"), 4.9), {"shared twice"}),
+        (broken(group("flood-subscriptions", "0/0/0/0/a", "g", "h"), 4.9), {"shared twice"}),
+        (broken(group("geographic", "0/0/0/0/a", "g", "g"), 4.9), {"shared twice", "twice"}),
+        (broken(group("geographic", "0/0/0/0/a", "g", "h", "i"), 4.9), {"shared twice"}),
+    ],
+    ids=["in calm", "broken later", "no area", "no owners", "the same member", "three members"],
+)
+def test_otherwise_a_group_gets_a_message_once(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
+
+
+def willed(delay_s: float, ended: float, back: float, broker: str = "b1", fired: bool = True) -> Seen:
+    """`c` leaves a will at b0 and is back at `back`; its connection was over at `ended`."""
+    seen = city()
+    connect(seen, WATCHER, "b0", 0.0)
+    connect(seen, "c", "b0", 20.0)
+    seen.connections[-1].will = Wish("will/c", "w", delay_s)
+    seen.connections[-1].ended = ended
+    connect(seen, "c", broker, back)
+    if fired:
+        deliver(seen, WATCHER, "w", ended + delay_s + 0.1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (willed(0.0, 30.0, 30.0), {"will"}),
+        (willed(0.0, 30.0, 30.0, "b0"), set()),
+        (willed(0.0, 30.0, 31.0), set()),
+        (willed(5.0, 30.0, 33.0), {"will"}),
+        (willed(5.0, 30.0, 33.0, "b0"), {"will"}),
+        (willed(5.0, 30.0, 34.985), set()),
+        (willed(5.0, 30.0, 36.0), set()),
+        (broken(willed(5.0, 30.0, 33.0), 25.0), set()),
+        (willed(0.0, 30.0, 70.0, fired=False), {"will"}),
+    ],
+    ids=[
+        "went on at another broker",
+        "taken over at its broker",
+        "lost, and back elsewhere",
+        "back elsewhere in time",
+        "back in time",
+        "back when it was too late to tell",
+        "back too late",
+        "something was broken",
+        "lost, and nobody fires it",
+    ],
+)
+def test_a_will_fires_when_its_client_is_lost_and_not_when_it_moves(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
