@@ -90,6 +90,7 @@ from metromq.protocol.topics import matches
 
 FOLLOWS_SINCE: Final = 5  # the version of the link from which on brokers follow changes of their city
 RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that rest
+SAID_SINCE: Final = 7  # and from which on they say when they announced something, and tell each other the time
 EPOCH_WORD: Final = "epoch="
 ROUTES_BYTES: Final = 8 << 20  # of routes that are remembered by topic,
 ROUTE_BYTES: Final = 300  # each beside its own size
@@ -466,6 +467,8 @@ class Node:
         if epoch == self.description.epoch == 0 and hello.city != self.city.identity:
             raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
         self.clock.heard(hello.time_us)
+        if hello.wall_us:
+            self._silences.greeted(peer, hello.wall_us, now_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         effects += self._compare_interest(peer, hello.interest_digest, now_us)
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
@@ -621,17 +624,19 @@ class Node:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
         under_way_us = self._silences.under_way(peer, now_us)
-        ages = {item.topic_filter: max(item.age_ms * 1000, under_way_us) for item in fresh}
+        held_up_us = self._silences.held_up(peer, frame.said_us, now_us)
+        ages = {item.topic_filter: max(item.age_ms * 1000 + held_up_us, under_way_us) for item in fresh}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self._apply_interest(peer, frame)
         if not changed:
             return []
         for topic_filter in changed:
             self._forget_routes(topic_filter)
-        effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
+        kept = dataclasses.replace(frame, said_us=0)
+        effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
         late = tuple((item.topic_filter, ages[item.topic_filter]) for item in plain if ages[item.topic_filter])
-        if late:  # who announces at once asks for retained messages itself
+        if late and (under_way_us or any(item.age_ms for item in plain)):  # who announces at once asks for them itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
         late += tuple(
             (item.topic_filter, ages[item.topic_filter])
@@ -696,6 +701,10 @@ class Node:
         frame = self.announcer.changes(peer, now_us)
         return [Send(peer, frame)] if frame is not None else []
 
+    def _said(self, peer: str, frame: Interest) -> Interest:
+        """With the time, so that the peer sees when it was held up on its way."""
+        return dataclasses.replace(frame, said_us=self._wall_us()) if self._spoken_to(peer) >= SAID_SINCE else frame
+
     def _released(self, peer: str, frame: ClientReleased, now_us: int) -> list[Effect]:
         self.directory.released(peer, frame)
         return []
@@ -722,6 +731,7 @@ class Node:
                 self.counters.frames_out += 1
                 if isinstance(effect.frame, Interest):
                     self.counters.interest_out += len(effect.frame.wanted)
+                    effect = Send(effect.peer, self._said(effect.peer, effect.frame))
             sent.append(effect)
         self._parting.clear()
         return sent

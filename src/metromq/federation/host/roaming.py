@@ -162,7 +162,7 @@ class Roaming:
             self._departures.cancel(client_id)
             session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
-            session.seen = self._departures.waiting_for(session)
+            self._departures.stays(session)
         connection = self._entering[client_id] = self._held.pop(client_id).connection
         connection.proceed()
         if connection.output.closing:

@@ -27,6 +27,7 @@ DELIVER: Final = 1  # to the own subscribers
 DISTRIBUTE: Final = 2  # to peers
 SHARE: Final = 4  # to members of the shared subscriptions that the entry names
 HANDED_ON: Final = 8  # beside SHARE: the entry was marked PASSED, and the bits above are its limit
+MARKED: Final = 16  # without HANDED_ON: the entry was marked CHECK, so that other copies may come without a mark
 _USES: Final = (DELIVER, DISTRIBUTE, SHARE)
 _LIMIT_SHIFT: Final = 4
 _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has crossed a link
@@ -45,6 +46,11 @@ def _share_id(share: str, offset: int, limit: int = -1) -> int:
 def _whole_id(offset: int, limit: int) -> int:
     """In place of all shared subscriptions of a message, where a restart does not know which they were."""
     return offset if limit < 0 else _share_id("", offset, limit)
+
+
+def recorded(uses: int, entry: LinkMessage) -> int:
+    """What the journal is to say of the uses of an entry: with the mark, which decides how later copies are judged."""
+    return uses | MARKED if uses and entry.flags & CHECK and not uses & HANDED_ON else uses
 
 
 @final
@@ -141,11 +147,12 @@ class Inbox:
     def received(self, origin: str, offset: int, uses: int, shares: Sequence[str] = ()) -> None:
         """A message that the journal holds, what it was used for, and for which shared subscriptions, if known."""
         memory = self._memory(origin)
+        marked = bool(uses & (HANDED_ON | MARKED))  # what is passed on is always marked
         for use in (DELIVER, DISTRIBUTE):
             if uses & use:
-                memory.add(use, offset, False)
+                memory.add(use, offset, marked)
         if uses & SHARE:
-            self._recall_shares(memory, offset, shares, uses >> _LIMIT_SHIFT if uses & HANDED_ON else -1, False)
+            self._recall_shares(memory, offset, shares, uses >> _LIMIT_SHIFT if uses & HANDED_ON else -1, marked)
 
     def rerouted(self, origin: str, offset: int, shares: Sequence[str] = ()) -> None:
         """After a restart: members here were chosen for a message, of which copies may come without a mark."""
