@@ -68,6 +68,7 @@ from metromq.federation.links.frames import (
     Hello,
     Interest,
     InterestRequest,
+    Owed,
     Rest,
     RetainedNone,
     RetainedRequest,
@@ -307,6 +308,12 @@ class Node:
         self.announcer.want(topic_filter, members, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
 
+    def came_untold(self, topic_filter: str, peers: tuple[str, ...], age_us: int, now_us: int) -> list[Effect]:
+        """A session has come that wants the filter so long, and these peers were not told of it where it was."""
+        wall_us = self._wall_us() - age_us
+        new = self.announcer.owe(topic_filter, peers, now_us - age_us, wall_us)
+        return [Keep("", Owed(topic_filter, new, wall_us))] if new else []
+
     def published(self, topic: str) -> None:
         """A client of this broker publishes the topic: the router may choose other ways for it."""
         if self.router.ways.leads and self.router.ways.expects(topic):
@@ -335,6 +342,9 @@ class Node:
             self._apply_interest(peer, frame)
         elif isinstance(frame, WillsFired):
             self.wills.restore(peer, frame)
+        elif isinstance(frame, Owed):
+            since_us = now_us - max(0, self._wall_us() - frame.since_us)
+            self.announcer.owe(frame.topic_filter, frame.peers, since_us, frame.since_us)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
@@ -342,6 +352,7 @@ class Node:
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
         for peer in self.interest.peers():
             kept.append(Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())))
+        kept += [Keep("", owed) for owed in self.announcer.owed()]
         return kept + self.wills.snapshot()
 
     # What the host asks.

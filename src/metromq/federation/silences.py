@@ -1,7 +1,7 @@
 """How long peers could not be heard: what they say then may be as old, since frames can be held up on their way.
 
-A greeting says what its sender's clock showed. That takes a least time to get here, whatever both clocks show; what takes
-longer than the quickest greeting of late was held up.
+A greeting says what its sender's clock showed. The quickest one of late tells how far apart the clocks and brokers are;
+what seems to take longer than that was held up.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,8 @@ class Silences:
         self._connected_us: dict[str, int] = {}  # and when it opened the connection that it speaks over
         self._ended: dict[str, tuple[int, int]] = {}  # the last unusual silence: how long, and when it ended
         self._stalled: dict[str, tuple[int, int]] = {}  # the same of one during which the connection stayed
-        # The quickest greeting of each peer: our clock less the sender's, and since when; in this and in the last while.
+        # Of each peer: since when this while lasts, and our clock less the sender's at the quickest greeting of the
+        # while before, and of this one.
         self._quickest: dict[str, tuple[int, int, int]] = {}
 
     def restarted(self, peers: Iterable[str], away_us: int, now_us: int) -> None:

@@ -1,7 +1,9 @@
 """Sessions that come from another broker: takes their pieces, and lets nothing overtake what is older."""
 
+from collections.abc import Callable
 from typing import Final, final
 
+from metromq.federation.effects import Effect
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
@@ -45,8 +47,17 @@ class ArrivingSession:
 
 @final
 class Arrivals:
-    def __init__(self, hub: Hub, node: Node, timers: Timers, departures: Departures, catch_up: CatchUp) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        node: Node,
+        timers: Timers,
+        departures: Departures,
+        catch_up: CatchUp,
+        run: Callable[[list[Effect]], None],
+    ) -> None:
         self._hub = hub
+        self._run = run  # carries out what the node wants
         self._catch_up = catch_up
         self._node = node
         self._timers = timers
@@ -139,7 +150,7 @@ class Arrivals:
         self._hub.sessions.record_seen(session)
         now_us = int(self._hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
-            self._node.announcer.owe(topic_filter, peers, now_us - age_us)
+            self._run(self._node.came_untold(topic_filter, peers, age_us, now_us))
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""

@@ -189,7 +189,7 @@ class CatchUp:
             if not self._node.replays(message.topic, _published_at(message), age_us, now_us, was_handed):
                 continue
             served = () if is_plain else (effect.peer,)
-            self._copies.chosen(message, shares)
+            self._copies.chosen(message, shares, effect.peer)
             hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
 
     def _unserved(self, record: records.MessageRecord, shares: list[str]) -> tuple[str, ...]:

@@ -519,9 +519,9 @@ class Host(Federation):
         else:
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
-    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         self._catch_up.recalled(message)
-        self._copies.recalled(message, uses, holders, notes)
+        self._copies.recalled(message, uses, holders, copies)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())

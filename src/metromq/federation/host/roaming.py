@@ -65,7 +65,7 @@ class Roaming:
         self._run = run  # carries out what the node wants
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
-        self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
+        self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up, run)
         self._ticked_at = hub.clock.now
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}

@@ -20,8 +20,8 @@ RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
-# The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced, and
-# what the time was when something happened that brokers must agree on the order of.
+# The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
+# how late it is by the city's hybrid time.
 VERSION: Final = 7
 
 
@@ -74,6 +74,15 @@ class Interest:
     wanted: tuple[Announcement, ...]
     unwanted: tuple[str, ...]
     said_us: int = 0  # by the sender's clock, as in its hellos; 0: it does not say; since version 7
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Kept, and never sent: these brokers must be told of a filter, and that it is wanted since then, by our clock."""
+
+    topic_filter: str
+    peers: tuple[str, ...]
+    since_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +230,7 @@ Frame = (
     | Gossip
     | Rest
     | ClockTold
+    | Owed
 )
 
 
@@ -433,6 +443,14 @@ def _write_fired(out: Packer, frame: WillsFired) -> None:
         out.number(time_us)
 
 
+def _write_owed(out: Packer, frame: Owed) -> None:
+    out.short_text(frame.topic_filter)
+    out.number(len(frame.peers))
+    for peer in frame.peers:
+        out.short_text(peer)
+    out.number(frame.since_us)
+
+
 def _write_step(out: Packer, frame: StepDone) -> None:
     out.short_text(frame.key)
     out.number(frame.epoch)
@@ -459,6 +477,7 @@ _KINDS: dict[type, int] = {
     Gossip: 18,
     Rest: 19,
     ClockTold: 21,
+    Owed: 22,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
@@ -480,6 +499,7 @@ _WRITERS: dict[int, Callable[..., None]] = {
     19: lambda out, frame: None,
     _SAID_INTEREST: _write_said_interest,
     21: lambda out, frame: out.number(frame.time_us),
+    22: _write_owed,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
@@ -502,4 +522,5 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     19: lambda data: Rest(),
     _SAID_INTEREST: _read_said_interest,
     21: lambda data: ClockTold(data.number()),
+    22: lambda data: Owed(data.short_text(), tuple(data.short_text() for _ in range(data.number())), data.number()),
 }
