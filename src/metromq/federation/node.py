@@ -62,6 +62,7 @@ from metromq.federation.links.frames import (
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    ClockTold,
     Facts,
     Frame,
     Gossip,
@@ -174,6 +175,8 @@ class Node:
                 self.coordinator.heard_of(peer, frame.rumours, frame.whole, now_us), now_us
             ),
             Rest: self._rests,
+            ClockTold: self._clock_told,
+            Owed: self._not_to_be_sent,
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
@@ -284,6 +287,10 @@ class Node:
     def peer_rests(self, peer: str) -> None:
         """The link to it was closed because there was nothing to send, and opens again when there is."""
         self.up.rested(peer)
+
+    def happened_us(self, peer: str) -> int:
+        """The hybrid time that the peer must know of before it gets the next message; 0: it does not read that."""
+        return self.clock.happened_us if self._spoken_to(peer) >= SAID_SINCE else 0
 
     def may_rest(self, peer: str) -> bool:
         """Whether the peer would understand that its link rests."""
@@ -517,6 +524,7 @@ class Node:
         skew = self.skews.of(peer)
         if skew is None:
             return []
+        self.clock.compared(peer, skew.ahead_us, skew.round_trip_us)
         is_apart = abs(skew.ahead_us) > self.city.membership.clock_warning_ms * 1000
         if is_apart == (peer in self._apart):
             return []
@@ -537,6 +545,14 @@ class Node:
         self.up.returned(event.name)
         self.wills.reborn(event.name, now_us)
         return [*self._announce(event.name, now_us), *self.directory.reconnected(event.name), Reopen(event.name)]
+
+    def _clock_told(self, peer: str, frame: ClockTold, now_us: int) -> list[Effect]:
+        self.clock.heard(frame.time_us)
+        self.clock.happened(frame.time_us)
+        return []
+
+    def _not_to_be_sent(self, peer: str, frame: Frame, now_us: int) -> list[Effect]:
+        raise ProtocolViolation(f"{peer} sends a frame that brokers keep for themselves")
 
     def _rests(self, peer: str, frame: Rest, now_us: int) -> list[Effect]:
         self._silences.rests(peer)
@@ -562,6 +578,7 @@ class Node:
             self._parting.add(event.name)
         self.up.forget(event.name)
         self.skews.forget(event.name)
+        self.clock.forget(event.name)
         self.speaks.pop(event.name, None)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)

@@ -83,6 +83,7 @@ def filter_kind(topic_filter: str) -> str:
 def kinds_of(history: History) -> Iterator[str]:
     """What a history has, in the words of the list below."""
     places: dict[str, str] = {}
+    yield "clocks close together" if history.is_near else "clocks right or far apart"
     yield from (f"clock {'right' if not skew else 'fast' if skew > 0 else 'slow'}" for skew in history.skews_s)
     for step in history.steps:
         yield step.verb
@@ -103,7 +104,17 @@ def kinds_of(history: History) -> Iterator[str]:
 
 KINDS = {
     *(WORDS.keys() - {"delegate", "move"}),  # storms of their own have these
-    *("clock right", "clock fast", "clock slow", "MQTT 4", "MQTT 5", "at the same broker", "at another broker"),
+    *(
+        "clocks close together",
+        "clocks right or far apart",
+        "clock right",
+        "clock fast",
+        "clock slow",
+        "MQTT 4",
+        "MQTT 5",
+        "at the same broker",
+        "at another broker",
+    ),
     *("connect keeps", "connect clean", "slip keeps", "slip clean"),
     *("no will", "will after 0 s", "will after 2 s", "will after 30 s"),
     *(f"{kind} at QoS {qos}" for kind in ("plain", "wildcard") for qos in (0, 1, 2)),

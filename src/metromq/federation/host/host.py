@@ -241,6 +241,9 @@ class Host(Federation):
         if self._draining.waiting:  # no call: every batch comes by here
             self._draining.tick()
 
+    def happened_us(self, peer: str) -> int:
+        return self.node.happened_us(peer)
+
     def is_alive(self, peer: str) -> bool:
         return self.node.coordinator.is_alive(peer, self._now_us())
 

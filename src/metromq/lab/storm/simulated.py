@@ -7,6 +7,7 @@ from typing import Final
 from metromq.client import Will
 from metromq.errors import UsageError
 from metromq.federation import grid_city, with_area
+from metromq.lab.sim.network import Latency
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
@@ -18,7 +19,13 @@ PROBE: Final = "probe-"
 LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
+NEAR_S: Final = 0.0002
 WIDE_LAG_S: Final = 0.05  # the same where both links must be opened first
+
+
+def _near(brokers: frozenset[str]) -> Latency:
+    """Links of two milliseconds, and clients that are next to their brokers."""
+    return lambda sender, receiver: 0.002 if sender in brokers and receiver in brokers else NEAR_S
 
 
 class SimulatedStorm(Stage):
@@ -28,7 +35,7 @@ class SimulatedStorm(Stage):
         """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
-        self.city = SimCity(city)
+        self.city = SimCity(city, _near(frozenset(city.names)) if history.is_near else None)
         super().__init__(history, self.city.city.names)
         self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
