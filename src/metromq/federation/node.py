@@ -132,7 +132,7 @@ class Node:
         self._takeover = Takeover(name, city, self.table)
         self.handover = Handover(name, city.central, self.table, self.announcer.digest)
         peers = tuple(other for other in city.names if other != name)
-        self.routes = RouteBook(name, self.router, peers, self.up, self.interest, self.announcer, self.handover.holds)
+        self.routes = RouteBook(name, self.router, peers, self.up, self.interest, self.announcer, self._holds)
         self._neighbours = self.neighbours
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
@@ -332,6 +332,10 @@ class Node:
         if not self.contacts.on_demand or self.router.has_neighbours or self.router.sends_unasked:
             return None
         return frozenset(peer for text in filters for peer in self.announcer.told_of(text) if self.is_peer(peer))
+
+    def _holds(self, topic: str) -> bool:
+        """Whether the topic is changing hands; asked for every topic that is new here, so it must be quick to say no."""
+        return self.handover.is_holding and self.handover.holds(self.router.key(topic))
 
     def is_of(self, key: str, topic: str) -> bool:
         """Whether the topic belongs to a key, or did before the table changed."""

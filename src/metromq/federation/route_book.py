@@ -22,7 +22,7 @@ _Way = tuple[str, int, str, tuple[str, ...], int]  # by which a message came: to
 
 @final
 class RouteBook:
-    """`holds` says whether what clients publish of a key waits here because the key is changing hands."""
+    """`holds` says whether what clients publish of a topic waits here because the topic is changing hands."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class RouteBook:
         up: Reach,
         interest: PeerInterest,
         announcer: Announcer,
-        holds: Callable[[str | None], bool],
+        holds: Callable[[str], bool],
     ) -> None:
         self.name = name
         self.router = router
@@ -75,7 +75,7 @@ class RouteBook:
         if shares:
             route = Distribution(route.hops, tuple(dict.fromkeys(route.shares + shares)), route.dropped)
         self.copies_dropped += len(route.dropped)
-        if usual and stage == CLIENT and self._holds(self.router.key(topic)):
+        if usual and stage == CLIENT and self._holds(topic):
             route = dataclasses.replace(route, held=True)
         elif usual and plain and not route.dropped:
             self._remember(arrival, origin, route)
