@@ -334,7 +334,7 @@ class Node:
         return frozenset(peer for text in filters for peer in self.announcer.told_of(text) if self.is_peer(peer))
 
     def _holds(self, topic: str) -> bool:
-        """Whether the topic is changing hands; asked for every topic that is new here, so it must be quick to say no."""
+        """Whether the topic is changing hands: asked for every topic that is new here, so it says no quickly."""
         return self.handover.is_holding and self.handover.holds(self.router.key(topic))
 
     def is_of(self, key: str, topic: str) -> bool:
