@@ -3,8 +3,8 @@
 Brokers' clocks may differ by minutes. What decides between two CONNECTs of a client, or two values of a topic, must
 follow what happened: whoever has heard of one stamps the next one later, and goes on with the time that it heard.
 
-A time that is heard is as old as its way here. So clocks are compared too (`ClockSkews`): a broker whose clock is slow does
-not stamp what happens now earlier than what happened elsewhere a moment ago.
+A time that is heard is as old as its way here. So clocks are compared too (`ClockSkews`): a broker whose clock is slow
+does not stamp what happens now earlier than what happened elsewhere a moment ago.
 """
 
 from collections.abc import Callable
