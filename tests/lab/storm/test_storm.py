@@ -153,6 +153,10 @@ def ends_at_once(self: Departures, departure: Departure) -> None:
     self._hub.sessions.close(departure.session)
 
 
+def believes_its_own(self: HybridClock) -> int:
+    return self._wall_us()
+
+
 def remembers_no_deletion(accepts: Callable[..., bool]) -> Callable[..., bool]:
     def planted(self: RetainedVersions, message: Any) -> bool:
         is_newer = accepts(self, message)
@@ -204,7 +208,8 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "the old connection is not told": (Roaming, "taken", lambda _: nothing),
     "a will fires when its client moves": (Roaming, "taken", fires_the_will),
     "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda self, moved: []),
-    "clocks are believed": (HybridClock, "heard", lambda _: nothing),
+    "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
+    "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
     "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda self, share, message: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
@@ -220,6 +225,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "a deletion is forgotten": (12,),
     "repeats are not recognised": (29,),
     "clocks are believed": (30,),
+    "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
 }
 
