@@ -17,13 +17,14 @@ from metromq.errors import UsageError
 from metromq.federation import grid_city
 from metromq.federation.coordination.facts import FILTER, Fact
 from metromq.federation.effects import Drain, Effect, HandOver, Keep, Release, Replay, Reroute, Send
-from metromq.federation.handover import DRAINS, HOLD_US, PREPARE, Handover, phase_of
+from metromq.federation.handover import HOLD_US, Handover
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
 from metromq.federation.links.frames import decode_frame, encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, Inbox
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
+from metromq.federation.steps import DRAINS, PREPARE, phase_of
 from metromq.protocol.session.message import Message
 from metromq.protocol.topics import matches
 

@@ -9,6 +9,7 @@ from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Effect, HandOver, Reroute, Send, SendRetained
 from metromq.federation.links.frames import RetainedRequest
 from metromq.federation.silences import UNNOTICED_US
+from metromq.federation.steps import DRAINS, phase_of
 
 LATELY_US: Final = 60_000_000
 
@@ -60,7 +61,7 @@ class Takeover:
             effects.append(Reroute(key, before, after))
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
-            if not change.before.value:  # otherwise it was handed over in good order
+            if not _is_handed(change, up):
                 request = RetainedRequest(self._table.succession.filters(key))
                 effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
@@ -101,3 +102,8 @@ class Takeover:
             return True
         claimed_us = self._claimed_us.get(key)
         return claimed_us is not None and came_us >= claimed_us
+
+
+def _is_handed(change: Change, up: Collection[str]) -> bool:
+    """Whether it came in good order, so that what is retained has been sent: its last owner is there to say so."""
+    return phase_of(change.before) == DRAINS[-1] and change.before.owner in up
