@@ -196,7 +196,7 @@ class Handover:
     def _next_step(self, lead: Lead, fact: Fact, alive: Collection[str], now_us: int) -> Fact | None:
         phase, to = phase_of(fact), candidate(fact)
         due = lead.due(fact, alive, fact.key in self._begun)
-        if due is not None or not phase:
+        if due is not None or not phase or lead.leader(to) != self._name:
             return due
         epoch, begun_us = self._begun.get(fact.key, (-1, 0))
         if epoch != fact.epoch:

@@ -111,20 +111,30 @@ class AreaLead(Lead):
         return to  # and not who is at home: a description may be on its way to the broker that asks
 
     def led(self) -> tuple[Fact, ...]:
-        home = self._table.succession.home
-        return tuple(
-            fact
-            for fact in self._table.entries()
-            if (fact.owner != self._name or fact.value) and home(fact) == self._name
-        )
+        return tuple(fact for fact in self._table.entries() if self._concerns(fact))
+
+    def _concerns(self, fact: Fact) -> bool:
+        if fact.value and candidate(fact) == self._name:
+            return True
+        is_open = fact.owner != self._name or bool(fact.value)
+        return is_open and self._is_home(fact)
+
+    def _is_home(self, fact: Fact) -> bool:
+        return self._table.succession.home(fact) == self._name
 
     def due(self, fact: Fact, alive: Collection[str], is_known: bool) -> Fact | None:
+        """Who has begun a change ends it, also when somebody else is at home by now: no two write at once."""
+        to = candidate(fact)
+        if to == self._name and not self._is_home(fact):
+            return self.next(fact.key, fact.owner)
+        if to != self._name and to in alive:
+            return None
         if fact.owner == self._name:
-            return self.next(fact.key, self._name)  # it came back before it was gone
+            return self.next(fact.key, self._name)
         if not self._table.succession.hands_over(fact) or fact.owner not in alive:
             return None  # it is claimed, as by every broker that returns
-        is_led = candidate(fact) == self._name and (is_known or phase_of(fact) == PREPARE)
-        return None if is_led else self.next(fact.key, fact.owner, f"{PREPARE} {self._name}")
+        is_begun = to == self._name and (is_known or phase_of(fact) == PREPARE)
+        return None if is_begun else self.next(fact.key, fact.owner, f"{PREPARE} {self._name}")
 
     def given_up(self, fact: Fact) -> Fact:
         return self.next(fact.key, self._name)
