@@ -42,7 +42,10 @@ LINES = [(one, other) for one in NAMES for other in NAMES if one != other]
 class Journalled:
     message: Message
     distributed: bool
+    came_us: int
     peers: set[str] = field(default_factory=set)
+    served: tuple[str, ...] = ()
+    was_handed: bool = False
 
 
 class MiniBroker:
@@ -96,11 +99,11 @@ class MiniBroker:
         self.sequence += 1
         message = Message(topic, payload, 1, origin=self.name, origin_offset=self.sequence)
         self.deliver(message)
-        route = self.node.route(topic, CLIENT, self.name, self.sequence)
+        route = self.node.routes.route(topic, CLIENT, self.name, self.sequence)
         if route.held:
             self.held.append(message)
             return
-        self.journal.append(Journalled(message, True))
+        self.journal.append(Journalled(message, True, self.world.now_us))
         self.send(message, route.hops)
 
     def deliver(self, message: Message) -> None:
@@ -121,11 +124,11 @@ class MiniBroker:
     def release(self) -> None:
         held, self.held = self.held, []
         for message in held:
-            route = self.node.route(message.topic, CLIENT, self.name, message.origin_offset)
+            route = self.node.routes.route(message.topic, CLIENT, self.name, message.origin_offset)
             if route.held:
                 self.held.append(message)
             else:
-                self.journal.append(Journalled(message, True))
+                self.journal.append(Journalled(message, True, self.world.now_us))
                 self.send(message, route.hops)
 
     def reroute(self, effect: Reroute) -> None:
@@ -138,7 +141,8 @@ class MiniBroker:
             self.waiting[effect.peer].remove(entry)
             message = entry[1]
             self.send(
-                message, self.node.route(message.topic, CLIENT, self.name, message.origin_offset, check=True).hops
+                message,
+                self.node.routes.route(message.topic, CLIENT, self.name, message.origin_offset, check=True).hops,
             )
 
     def hand_over(self, effect: HandOver) -> None:
@@ -148,10 +152,15 @@ class MiniBroker:
                 self.send(record.message, (Hop(effect.heir, HANDOVER, True, served),))
 
     def replay(self, effect: Replay) -> None:
+        now_us = self.world.now_us
         for record in list(self.journal):
-            topic = record.message.topic
-            if record.message.origin != effect.peer and any(matches(text, topic) for text, _ in effect.wanted):
-                self.send(record.message, (Hop(effect.peer, FINAL, True),))
+            message, age_us = record.message, now_us - record.came_us
+            is_wanted = any(matches(text, message.topic) and age_us <= limit_us for text, limit_us in effect.wanted)
+            has_it = effect.peer in (message.origin, *record.peers, *record.served)
+            if not is_wanted or has_it:
+                continue
+            if self.node.replays(message.topic, message.origin, age_us, now_us, record.was_handed):
+                self.send(message, (Hop(effect.peer, FINAL, True),))
 
     def take(self, sender: str, entry: tuple[int, Message, Hop]) -> None:
         sequence, message, hop = entry
@@ -161,10 +170,10 @@ class MiniBroker:
         if uses & DELIVER:
             self.deliver(message)
         if uses & DISTRIBUTE:
-            route = self.node.route(
+            route = self.node.routes.route(
                 message.topic, hop.stage, message.origin, message.origin_offset, hop.served, check=hop.check
             )
-            self.journal.append(Journalled(message, True))
+            self.journal.append(Journalled(message, True, self.world.now_us, set(), hop.served, True))
             self.send(message, route.hops)
         self.world.acknowledge(sender, self.name, sequence)
 
@@ -568,14 +577,14 @@ def test_what_only_the_owner_wants_does_not_leave_it() -> None:
     owner = world.brokers[NAMES[1]]
     world.delegate("a/#", owner.name)
     world.settle()
-    assert owner.node.route("a/x").hops == ()
+    assert owner.node.routes.route("a/x").hops == ()
     for name in NAMES[2:]:
         other = world.brokers[name]
         other.run(other.node.subscribed("a/#", world.now_us))
     world.settle()
-    hops = owner.node.route("a/x").hops
+    hops = owner.node.routes.route("a/x").hops
     assert [hop.peer for hop in hops] == [CENTRAL], "one copy, whoever wants it outside"
-    served = world.brokers[CENTRAL].node.route("a/x", hops[0].stage, owner.name, 1, hops[0].served).hops
+    served = world.brokers[CENTRAL].node.routes.route("a/x", hops[0].stage, owner.name, 1, hops[0].served).hops
     assert sorted(hop.peer for hop in served) == sorted(NAMES[2:])
     assert not any(hop.check for hop in served), "looking messages up would be slow"
 

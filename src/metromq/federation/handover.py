@@ -61,11 +61,6 @@ class Handover:
         self._begun: dict[str, tuple[int, int]] = {}  # where it is led: when the step with this epoch began
         self._pushed_us: dict[str, int] = {}  # when the retained values of a key were sent to its next owner
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything may change hands, or did just now, in a city that has another routing since."""
-        return self._lead is not None or bool(self._parts)
-
     # Holding back.
 
     @property

@@ -82,7 +82,7 @@ class SimBroker:
         self._network.acceptors[self.name] = self
         credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
         if self.link_version:
-            credentials.newest = host.node.newest = self.link_version
+            credentials.newest = host.node.versions.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         self._tick(disk.lives, host.rest_s, host.tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
