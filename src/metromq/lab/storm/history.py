@@ -41,6 +41,8 @@ WORDS: Final = {
     "heal": (0,),
     "snapshot": (1,),
     "move": (3,),  # an area, the broker that is at home there from now on, and the one that is told so
+    "join": (2, 3),  # a newcomer, the broker that it asks, and maybe the area that it gets
+    "leave": (1,),  # for good
     "delegate": (1, 2),  # a filter, and the broker that gets it; without one it goes back
 }
 NEAR_S: Final = 1.0
@@ -333,12 +335,38 @@ def changing(history: History) -> History:
         Step(round(dice.uniform(start, end), 3), "move", (dice.choice(AREAS), dice.choice(names), dice.choice(names)))
         for _ in range(dice.randint(2, 8))
     ]
-    steps = sorted([*history.steps, *moves], key=lambda step: step.at)
+    steps = sorted([*history.steps, *moves, *_members(history, names, start, end)], key=lambda step: step.at)
     return History(history.seed, "geographic", history.brokers, history.skews_s, tuple(steps))
 
 
+def _members(history: History, names: list[str], start: float, end: float) -> list[Step]:
+    """In half of these storms brokers join, clients come to them, and one of all brokers leaves for good."""
+    dice = random.Random(f"{history.seed} members")
+    if dice.random() < 0.5:
+        return []
+    clients = sorted({step.words[0] for step in history.steps if step.verb == "connect" and step.words[2] == "keeps"})
+    steps: list[Step] = []
+    newcomers = [f"b9{number}" for number in range(dice.randint(1, 2))]
+    for name in newcomers:
+        at = dice.uniform(start, end)
+        area = [dice.choice(AREAS)] if dice.random() < 0.6 else []
+        steps.append(Step(round(at, 3), "join", (name, dice.choice(names), *area)))
+        for _ in range(dice.randint(1, 4)):
+            comes = round(dice.uniform(at, end), 3)
+            steps.append(Step(comes, "connect", (dice.choice(clients), name, "keeps")))
+        if dice.random() < 0.3:
+            dies = dice.uniform(at, end)
+            steps += [Step(round(dies, 3), "kill", (name,)), Step(round(dies + 2.0, 3), "start", (name,))]
+    if dice.random() < 0.7:
+        steps.append(Step(round(dice.uniform(start, end), 3), "leave", (dice.choice([*names, *newcomers]),)))
+    return steps
+
+
 def history_of(seed: int, brokers: int = 3, clients: int = 8, steps: int = 200, routing: str = "") -> History:
-    """The storm of a seed. Seeds draw their routing, unless one is asked for; CHANGING moves areas all the time."""
+    """The storm of a seed, which draws its routing unless one is asked for.
+
+    With CHANGING areas move, and brokers join and leave.
+    """
     if routing == CHANGING:
         return changing(Generator(seed, brokers, clients, steps).history())
     history = Generator(seed, brokers, clients, steps, routing).history()
