@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: module, what it does
     "proxy": ("metromq.cli.proxy", "Stand between clients and a city with delegation."),
     "tunnel": ("metromq.cli.tunnel", "Bring the clients of proxies to an edge broker."),
     "serve": ("metromq.cli.serve", "Run one broker, on its own or as part of a city."),
+    "coordinate": ("metromq.cli.coordinate", "Run a coordination worker of a city with clusters of publishers."),
     "city": ("metromq.cli.city", "Show and change a running city: apply, undo, history, tokens for newcomers."),
     "area": ("metromq.cli.area", "Move areas between brokers of a running city."),
     "leave": ("metromq.cli.leave", "Make a broker leave its city for good, with all it has handed over."),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from metromq.broker import logs
+from metromq.broker.peers.coordinating import NEEDS_KAZOO
 from metromq.broker.peers.tcp import Address, TcpDialler
 from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
@@ -34,7 +35,7 @@ def _shim_of(city: City, host: Host, cycle: WriteCycle) -> Shim | None:
     try:
         from metromq.broker.peers.ensemble import Ensemble  # kazoo is an extra
     except ImportError as error:
-        raise MetroError('coordination = "zookeeper" needs kazoo: pip install "metromq[zookeeper]"') from error
+        raise MetroError(NEEDS_KAZOO) from error
     return Ensemble(city, host, cycle)
 
 

@@ -18,6 +18,7 @@ from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRou
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
 from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession, clusters_led
 from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
+from metromq.federation.routing.workers import Request, Worker, assigned, topics_of
 
 
 def no_succession(city: City) -> Succession:
@@ -66,12 +67,16 @@ __all__ = [
     "Onward",
     "OverlayRouter",
     "OverlaySuccession",
+    "Request",
     "Router",
     "RoutingChoice",
     "Suggestion",
     "Ways",
+    "Worker",
+    "assigned",
     "clusters_led",
     "must_retain",
     "router_for",
     "succession_for",
+    "topics_of",
 ]

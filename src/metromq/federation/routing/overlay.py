@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from typing import final
 
 from metromq.federation.city import City
-from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, SUBSCRIBER, Book, Change, Fact
+from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Book, Change, Fact
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
@@ -27,6 +27,8 @@ from metromq.federation.status import ClusterStatus
 from metromq.protocol.topics import matches
 
 KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
+# What a broker asks a worker: clients here publish a topic; want a filter, or do not any more; who is to serve a topic?
+PUBLISHES, WANTS, GETS = "publishes", "wants", "gets"
 
 
 def key_of(broker: str, topic: str) -> str:
@@ -101,7 +103,6 @@ def _put(place: dict[str, str], key: str, value: str) -> None:
         place.pop(key, None)
 
 
-@final
 class OverlayWays(Ways):
     """One broker's part: decides ways, remembers what its clients do, and says what the city is to agree on."""
 
@@ -266,10 +267,54 @@ class OverlayWays(Ways):
         return find_publish_broker(self.name, self.clusters(topic), _Ground(self), self.city.overlay.beta)
 
 
+@final
+class AskingWays(OverlayWays):
+    """Where coordination workers decide (workers.py): this broker asks, and what they have decided comes as facts.
+
+    Until an answer is there messages go straight, so nobody waits for one.
+    """
+
+    def __init__(self, city: City, name: str, table: TopicTable) -> None:
+        super().__init__(city, name, table)
+        self._told: dict[str, bool] = {}  # filters that clients here want, or do not any more, since the last tick
+
+    def published(self, topic: str) -> None:
+        self._joined[topic] = ""
+        self._open[topic] = None
+
+    def wanted(self, topic_filter: str, is_wanted: bool) -> None:
+        super().wanted(topic_filter, is_wanted)
+        if topic_filter == plain_filter(topic_filter):
+            self._told[topic_filter] = is_wanted
+
+    def proposals(self) -> tuple[Fact, ...]:
+        told, self._told = self._told, {}
+        topics, self._open = self._open, {}
+        asks = [self._ask(WANTS, text, "yes" if is_wanted else "") for text, is_wanted in told.items()]
+        asks += [ask for topic in topics for ask in self._asks(topic)]
+        return tuple(asks)
+
+    def _ask(self, verb: str, topic: str, value: str = "") -> Fact:
+        return Fact(REQUEST, key_of(verb, topic), self.name, 0, value)
+
+    def _asks(self, topic: str) -> Iterator[Fact]:
+        overlay = self.map.topics.get(topic)
+        if topic in self._joined:
+            if overlay is None or self.name not in overlay.clusters:
+                yield self._ask(PUBLISHES, topic)
+        elif overlay is not None:
+            server = overlay.feeds.get(self.name, "")
+            is_wanted = self._wants(topic)
+            if is_wanted and overlay.clusters and not (server in overlay.clusters and self._lives(server)):
+                yield self._ask(GETS, topic)
+            elif server and not is_wanted:
+                yield self._ask(WANTS, topic)
+
+
 class OverlayRouter(Router):
     def __init__(self, city: City, name: str, table: TopicTable) -> None:
         super().__init__(city, name, table)
-        self.ways: OverlayWays = OverlayWays(city, name, table)
+        self.ways: OverlayWays = (AskingWays if city.overlay.workers else OverlayWays)(city, name, table)
 
     def announce_to(self, topic_filter: str) -> frozenset[str]:
         return self.others
