@@ -8,6 +8,7 @@ from metromq.federation.city import City
 from metromq.federation.coordination.coordinator import Coordinator, Event
 from metromq.federation.coordination.embedded import EmbeddedCoordinator
 from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, WANTED, Book, Fact
+from metromq.federation.coordination.shim import Shim
 from metromq.federation.coordination.succession import NoSuccession, Succession, TopicTable
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
 
@@ -33,6 +34,7 @@ __all__ = [
     "Event",
     "Fact",
     "NoSuccession",
+    "Shim",
     "TopicTable",
     "ZooKeeperCoordinator",
     "coordinator_for",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from metromq.federation import City
+from metromq.federation.coordination import Shim
 from metromq.federation.host import Host, Reporting
 from metromq.federation.links import Line, LinkAccess, LinkCredentials, MqttTransport, auth
 from metromq.lab.sim.disk import Disk, DiskLog
@@ -54,6 +55,8 @@ class SimBroker:
         self._access: Access = Access()
         self._committing = False
         self._nonces = 0
+        self.shim_for: Callable[[SimBroker, Host], Shim] | None = None  # where the coordinator needs servers
+        self._shim: Shim | None = None
 
     @property
     def running(self) -> bool:
@@ -84,7 +87,10 @@ class SimBroker:
         if self.link_version:
             credentials.newest = host.node.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
-        self._tick(disk.lives, host.rest_s, host.tick)
+        self._shim = self.shim_for(self, host) if self.shim_for is not None else None
+        if self._shim is not None:
+            self._shim.start()
+        self._tick(disk.lives, host.rest_s, self._host_tick)
         self._tick(disk.lives, lambda: TICK_S, self._check)
 
     def kill(self, power: bool = False, torn: bool = False) -> None:
@@ -151,6 +157,12 @@ class SimBroker:
                 self._network.clock.after(rest_s(), tick)
 
         self._network.clock.after(rest_s(), tick)
+
+    def _host_tick(self) -> None:
+        assert self.host is not None
+        self.host.tick()
+        if self._shim is not None:
+            self._shim.take_writes()
 
     def _check(self) -> None:
         assert self.hub is not None

@@ -1,12 +1,13 @@
 """Plays a history on whole brokers under the virtual clock and writes down what clients saw."""
 
 import contextlib
+import dataclasses
 import traceback
 from typing import Final
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import grid_city, with_area
+from metromq.federation import City, ZooKeeperSettings, grid_city, with_area
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
@@ -14,11 +15,20 @@ from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
+SESSION_MS: Final = 1000  # about as long as brokers that gossip take to miss one
 PROBE: Final = "probe-"
 LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 WIDE_LAG_S: Final = 0.05  # the same where both links must be opened first
+
+
+def _coordinated(city: City, coordination: str) -> City:
+    if coordination == "embedded":
+        return city
+    overlay = dataclasses.replace(city.overlay, workers=2 if coordination == "workers" else 0)
+    settings = ZooKeeperSettings(servers=("simulated:2181",), session_timeout_ms=SESSION_MS)
+    return dataclasses.replace(city, coordination="zookeeper", zookeeper=settings, overlay=overlay)
 
 
 class SimulatedStorm(Stage):
@@ -28,7 +38,7 @@ class SimulatedStorm(Stage):
         """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
-        self.city = SimCity(city)
+        self.city = SimCity(_coordinated(city, history.coordination))
         super().__init__(history, self.city.city.names)
         self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
@@ -165,6 +175,29 @@ class SimulatedStorm(Stage):
 
     def heal(self) -> None:
         self.city.network.heal()
+        if self.city.ensemble is not None:
+            self.city.ensemble.heal()
+
+    def mend(self) -> None:
+        super().mend()
+        for worker in self.city.workers.names if self.city.workers is not None else ():
+            self.ensemble("hire", worker)
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        ensemble, workers = self.city.ensemble, self.city.workers
+        assert ensemble is not None
+        if fault == "away":
+            ensemble.leave()
+        elif fault == "back":
+            ensemble.come_back()
+        elif fault == "unreach":
+            ensemble.unreached.add(words[0])
+        elif fault == "expire":
+            ensemble.expire(words[0])
+        elif fault == "lag":
+            ensemble.lags_s[words[0]] = float(words[1])
+        elif workers is not None:
+            (workers.kill if fault == "fell" else workers.start)(words[0])
 
     def is_awake(self, broker: str) -> bool:
         return self.city.brokers[broker].is_awake

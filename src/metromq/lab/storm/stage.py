@@ -11,8 +11,8 @@ from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 from metromq.protocol.wire import MQTT5
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move"))
-MENDS: Final = frozenset(("heal", "start", "resume"))
+BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move", "away", "unreach", "expire", "lag"))
+MENDS: Final = frozenset(("heal", "start", "resume", "back"))
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
@@ -66,6 +66,13 @@ class Stage(ABC):
             "heal": self._heal,
             "snapshot": lambda broker: self.snapshot(self._name(broker)),
             "move": lambda area, home, at: self.move(area, self._name(home), self._name(at)),
+            "away": lambda: self.ensemble("away"),
+            "back": lambda: self.ensemble("back"),
+            "unreach": lambda broker: self.ensemble("unreach", self._name(broker)),
+            "expire": lambda broker: self.ensemble("expire", self._name(broker)),
+            "lag": lambda broker, by_s: self.ensemble("lag", self._name(broker), by_s),
+            "fell": lambda worker: self.ensemble("fell", worker),
+            "hire": lambda worker: self.ensemble("hire", worker),
             "delegate": lambda topic_filter, broker="": self.delegate(topic_filter, self._name(broker)),
         }
 
@@ -108,6 +115,10 @@ class Stage(ABC):
     def move(self, area: str, home: str, at: str) -> None:
         """Somebody moves an area, at a broker that may not be there."""
         raise UsageError("areas move in the simulator only")
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        """Something happens to the ensemble, or between it and a broker."""
+        raise UsageError("an ensemble has faults in the simulator only")
 
     # What clients do.
 
