@@ -93,7 +93,7 @@ class MiniBroker:
         self.sequence += 1
         message = Message(topic, payload, 1, origin=self.name, origin_offset=self.sequence)
         self.deliver(message)
-        route = self.node.route(topic, CLIENT, self.name, self.sequence)
+        route = self.node.routes.route(topic, CLIENT, self.name, self.sequence)
         if route.held:
             self.held.append(message)
             return
@@ -118,7 +118,7 @@ class MiniBroker:
     def release(self) -> None:
         held, self.held = self.held, []
         for message in held:
-            route = self.node.route(message.topic, CLIENT, self.name, message.origin_offset)
+            route = self.node.routes.route(message.topic, CLIENT, self.name, message.origin_offset)
             if route.held:
                 self.held.append(message)
             else:
@@ -135,7 +135,8 @@ class MiniBroker:
             self.waiting[effect.peer].remove(entry)
             message = entry[1]
             self.send(
-                message, self.node.route(message.topic, CLIENT, self.name, message.origin_offset, check=True).hops
+                message,
+                self.node.routes.route(message.topic, CLIENT, self.name, message.origin_offset, check=True).hops,
             )
 
     def hand_over(self, effect: HandOver) -> None:
@@ -158,7 +159,7 @@ class MiniBroker:
         if uses & DELIVER:
             self.deliver(message)
         if uses & DISTRIBUTE:
-            route = self.node.route(
+            route = self.node.routes.route(
                 message.topic, hop.stage, message.origin, message.origin_offset, hop.served, check=hop.check
             )
             self.journal.append(Journalled(message, True))
@@ -484,14 +485,14 @@ def test_what_only_the_owner_wants_does_not_leave_it() -> None:
     owner = world.brokers[NAMES[1]]
     world.delegate("a/#", owner.name)
     world.settle()
-    assert owner.node.route("a/x").hops == ()
+    assert owner.node.routes.route("a/x").hops == ()
     for name in NAMES[2:]:
         other = world.brokers[name]
         other.run(other.node.subscribed("a/#", world.now_us))
     world.settle()
-    hops = owner.node.route("a/x").hops
+    hops = owner.node.routes.route("a/x").hops
     assert [hop.peer for hop in hops] == [CENTRAL], "one copy, whoever wants it outside"
-    served = world.brokers[CENTRAL].node.route("a/x", hops[0].stage, owner.name, 1, hops[0].served).hops
+    served = world.brokers[CENTRAL].node.routes.route("a/x", hops[0].stage, owner.name, 1, hops[0].served).hops
     assert sorted(hop.peer for hop in served) == sorted(NAMES[2:])
     assert not any(hop.check for hop in served), "looking messages up would be slow"
 

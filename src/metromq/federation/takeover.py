@@ -26,6 +26,7 @@ class Takeover:
         self._city = city
         self._table = table
         self._claimed_us: dict[str, int] = {}
+        self._asked: dict[str, frozenset[str]] = {}  # the peers that were asked for a key's values when it was claimed
         self._in_step_us: dict[str, int] = {}
         self._start_us = 0
         self._settled_us: dict[str, int] = {}  # keys that this broker became at home in while it ran
@@ -61,6 +62,7 @@ class Takeover:
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
             if not change.before.value:  # otherwise it was handed over in good order
+                self._asked[key] = frozenset(up)
                 request = RetainedRequest(self._table.succession.filters(key))
                 effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
@@ -68,9 +70,12 @@ class Takeover:
         return effects
 
     def asks(self, peer: str, filters: tuple[str, ...], now_us: int) -> list[Effect]:
-        """Who announces filters may know retained values of a key that this broker has just taken over."""
-        lately = any(now_us - claimed_us < LATELY_US for claimed_us in self._claimed_us.values())
-        return [Send(peer, RetainedRequest(filters))] if lately and filters else []
+        """Who announces filters, and had no link then, may know values of a key that was taken over just now."""
+        is_news = any(
+            now_us - claimed_us < LATELY_US and peer not in self._asked.get(key, ())
+            for key, claimed_us in self._claimed_us.items()
+        )
+        return [Send(peer, RetainedRequest(filters))] if is_news and filters else []
 
     def _lost(self, change: Change, at_home: bool, now_us: int) -> list[Effect]:
         key, anchor = change.after.key, self._table.anchor(change.after.key)

@@ -56,12 +56,12 @@ class CityDesk:
         self._cycle.now()
         host = self._host
         node = host.node
-        versions = [*node.history, node.description]
+        versions = [*node.descriptions.earlier, node.description]
         page = {
             **_version(node.description),
             "broker": host.name,
             "plan": plan_of(node.city),
-            "following": node.following,
+            "following": node.descriptions.followed_by,
             "alive": node.coordinator.alive(int(host.hub.clock.now * 1_000_000)),
             "leaving": {"state": host.leaving.state, "waits_for": host.leaving.waits_for()},
             "history": [

@@ -18,6 +18,7 @@ from typing import final
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import City
+from metromq.federation.coordination.contacts import EVERYBODY, Companions, Contacts
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
     Beat,
@@ -105,8 +106,8 @@ class EmbeddedCoordinator(Coordinator):
 
     # What is said of those that are not watched here.
 
-    def companions(self) -> frozenset[str] | None:
-        return frozenset(self.watch.others()) if self.watch.is_wide else None
+    def contacts(self) -> Contacts:
+        return Companions(frozenset(self.watch.others())) if self.watch.is_wide else EVERYBODY
 
     def companions_of(self, name: str) -> frozenset[str] | None:
         return self.watch.companions_of(name) - {self.name} if self.watch.is_wide else None

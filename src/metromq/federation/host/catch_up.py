@@ -104,7 +104,9 @@ class CatchUp:
             slip = read_slip(entry.note)
             number = message.origin_offset if message.origin else message.offset
             done = tuple(dict.fromkeys((*slip.shares_done, *self._copies.shares_done(message))))
-            route = self._node.route(message.topic, CLIENT, self._node.name, number, shares_done=done, check=True)
+            route = self._node.routes.route(
+                message.topic, CLIENT, self._node.name, number, shares_done=done, check=True
+            )
             self._copies.rerouted(message.origin or self._node.name, number, route)
             uses = SHARE if route.shares else 0
             hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
@@ -122,7 +124,7 @@ class CatchUp:
             message = hub.backlogs.load(entry)
             number = message.origin_offset if message.origin else message.offset
             origin, limit = message.origin or self._node.name, slip.limit + 1
-            route = self._node.route(
+            route = self._node.routes.route(
                 message.topic, RELAY, origin, number, slip.served, check=True, limit=limit, targets=slip.targets
             )
             hops = _with_shares(route.hops, effect.peer, slip.shares)
@@ -138,7 +140,7 @@ class CatchUp:
         hub.backlogs.load_all(backlog)
         for entry in list(backlog.queue):
             message = hub.backlogs.load(entry)
-            route = self._node.route(message.topic, CLIENT, self._node.name, message.offset)
+            route = self._node.routes.route(message.topic, CLIENT, self._node.name, message.offset)
             if route.held:
                 continue
             self._copies.released(message, route)

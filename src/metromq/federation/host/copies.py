@@ -22,7 +22,7 @@ class Copies:
         self._wants = wants  # there will be messages for a peer
         self._hub = hub
         self._inbox = inbox
-        self._node = node
+        self._routes = node.routes
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
         self._sender = ""
@@ -83,29 +83,29 @@ class Copies:
 
     def of_topic(self, topic: str) -> list[LinkCopy] | None:
         """The copies of every QoS 0 message of a client here; None: each is asked for, since the router listens."""
-        ways = self._node.router.ways
-        return None if ways.leads and ways.expects(topic) else self.of_run(self._node.route(topic))
+        ways = self._routes.router.ways
+        return None if ways.leads and ways.expects(topic) else self.of_run(self._routes.route(topic))
 
     def _of_client(self, message: Message) -> Distribution:
         log = self._hub.commits.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
-        self._node.published(message.topic)
-        route = self._node.route(message.topic, CLIENT, self._node.name, number)
+        self._routes.published(message.topic)
+        route = self._routes.route(message.topic, CLIENT, self._routes.name, number)
         if route.held and message.qos and log is not None:
             return HELD
         if message.qos and log is not None:
             if route.serves:  # it may be handed back to us after a takeover
-                self._inbox.received(self._node.name, number, DISTRIBUTE)
+                self._inbox.received(self._routes.name, number, DISTRIBUTE)
             if route.serves or route.shares:  # own members did not wait for a broker out of reach
-                self._served(self._node.name, number, route)
+                self._served(self._routes.name, number, route)
         return route
 
     def released(self, message: Message, route: Distribution) -> None:
         """A message of a client that was held back is distributed only now."""
         if route.serves:
-            self._inbox.received(self._node.name, message.offset, DISTRIBUTE)
-            self._served(self._node.name, message.offset, route)
+            self._inbox.received(self._routes.name, message.offset, DISTRIBUTE)
+            self._served(self._routes.name, message.offset, route)
 
     def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
@@ -123,7 +123,7 @@ class Copies:
 
     def shares_done(self, message: Message, check: bool = True) -> tuple[str, ...]:
         """The shared subscriptions of which members were chosen for a message, as far as this broker knows."""
-        known = shares_for(self._node, message.topic)
+        known = shares_for(self._routes, message.topic)
         return tuple(share for share in known if self.is_chosen(message, share, check))
 
     def is_chosen(self, message: Message, share: str, check: bool = True) -> bool:
@@ -135,13 +135,13 @@ class Copies:
 
     def _id(self, message: Message) -> tuple[str, int]:
         """Its origin and its number there."""
-        return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+        return (message.origin, message.origin_offset) if message.origin else (self._routes.name, message.offset)
 
     def recalled(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
         """After a restart: what a journalled message was used for, and the shared subscriptions that were chosen."""
         origin, number = self._id(message)
         slips = [read_slip(note) for note in notes]
-        own = self._node.announcer.shares_for(message.topic) if holders else []
+        own = self._routes.announcer.shares_for(message.topic) if holders else []
         here = [share for share in own if any(share in holder.grants for holder in holders)]
         if message.kind in (KIND_LINK, KIND_WILL) and number >= 0:
             self._inbox.received(origin, number, uses, here)
@@ -155,7 +155,7 @@ class Copies:
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
         shares = entry.shares if self._uses & SHARE else ()
-        gone = tuple(share for share in shares if not self._node.announcer.members(share))
+        gone = tuple(share for share in shares if not self._routes.announcer.members(share))
         here = tuple(share for share in shares if share not in gone)
         passed = self._pass_on(entry, gone) if gone else ()
         left = [share for share in gone if not any(share in hop.shares for hop in passed)]
@@ -165,7 +165,7 @@ class Copies:
             if message.qos and entry.shares_done:
                 self._inbox.shared_elsewhere(*self._id(message), entry.shares_done)
             return Distribution(passed, here) if shares else NOWHERE
-        route = self._node.route(
+        route = self._routes.route(
             message.topic,
             entry.stage,
             message.origin,
@@ -185,4 +185,4 @@ class Copies:
         message = entry.message
         arrival = Arrival(message.topic, entry.stage, message.origin, message.origin_offset, entry.served)
         arrival.limit, arrival.passed = entry.limit, bool(entry.flags & PASSED)
-        return pass_shares(self._node, shares, arrival, self._sender)
+        return pass_shares(self._routes, shares, arrival, self._sender)

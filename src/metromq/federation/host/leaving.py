@@ -149,7 +149,7 @@ class Leaving:
 
     def _behind(self) -> list[str]:
         epoch = self._node.description.epoch
-        return [name for name, follows in self._node.following.items() if follows < epoch]
+        return [name for name, follows in self._node.descriptions.followed_by.items() if follows < epoch]
 
     def _send_clients(self) -> None:
         sessions = list(self._hub.sessions.by_client_id.values())

@@ -53,7 +53,7 @@ class Receiving:
         topic = name.decode()
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            slip_route = self._node.route(
+            slip_route = self._node.routes.route(
                 topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit, targets=slip.targets
             )
             onward = self._copies.of_run(slip_route)

@@ -197,7 +197,7 @@ class RetainedVersions:
 
     def _pass_on(self, message: Message, sender: str) -> None:
         """Whom this broker serves with the topic trusts that it hears of every new value."""
-        hops = self._node.route(message.topic, OWNER, message.origin, message.origin_offset).hops
+        hops = self._node.routes.route(message.topic, OWNER, message.origin, message.origin_offset).hops
         peers = [hop.peer for hop in hops if hop.peer not in (sender, message.origin)]
         if peers:
             self._hub.publishing.replay(message, [self._copies.for_hop(Hop(peer, FINAL), SYNC) for peer in peers])

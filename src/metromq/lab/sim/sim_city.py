@@ -109,7 +109,7 @@ class SimCity:
     def undo(self, at: str) -> None:
         host = self.brokers[at].host
         if host is not None:
-            self.brokers[at].run(lambda: host.change_city(host.node.history[-1].city, "somebody", "undo"))
+            self.brokers[at].run(lambda: host.change_city(host.node.descriptions.earlier[-1].city, "somebody", "undo"))
 
     def route(self, at: str, routing: str) -> None:
         """Another routing, in steps that every broker follows before the next."""
@@ -121,7 +121,10 @@ class SimCity:
         for step in steps_to(host.city, wanted):
             self.change(at, lambda city, step=step: step)  # type: ignore[misc]
             epoch = host.node.description.epoch
-            followed = self.clock.run_until(lambda epoch=epoch: min(host.node.following.values()) >= epoch, LEAVE_S)  # type: ignore[misc]
+            followed = self.clock.run_until(
+                lambda epoch=epoch: min(host.node.descriptions.followed_by.values()) >= epoch,  # type: ignore[misc]
+                LEAVE_S,
+            )
             if not followed:
                 raise UsageError("the city does not follow its new description")
 
