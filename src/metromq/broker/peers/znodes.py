@@ -195,9 +195,7 @@ class FactStore:
 
     def stored(self, facts: tuple[Fact, ...], looks: bool = False) -> list[tuple[Fact | None, int]]:
         """What the ensemble has in the place of each, and the version of its znode; first facts are not looked up."""
-        answers = [
-            self._client.get_async(self.place(fact)[1]) if looks or fact.epoch > 0 else None for fact in facts
-        ]
+        answers = [self._client.get_async(self.place(fact)[1]) if looks or fact.epoch > 0 else None for fact in facts]
         return [_stored(answer) if answer is not None else (None, -1) for answer in answers]
 
     def put(self, parts: Any, fact: Fact, path: str, version: int) -> None:

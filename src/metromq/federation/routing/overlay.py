@@ -21,6 +21,7 @@ from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, S
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
+from metromq.federation.routing.few_links import links_between, next_on_ways
 from metromq.federation.routing.router import EVERYTHING, STAY, Audience, Carry, Router, Suggestion, Ways, stays_here
 from metromq.federation.stages import CLIENT
 from metromq.federation.status import ClusterStatus
@@ -117,6 +118,7 @@ class OverlayWays(Ways):
         self._joined: dict[str, str] = {}  # topics that clients here publish -> the founder of the cluster
         self._filters = FilterIndex()  # what clients here want
         self._open: dict[str, None] = {}  # topics whose facts may have to change
+        self._links: tuple[tuple[str, ...], frozenset[str], dict[str, str]] | None = None  # members, living, next
         for kind in KINDS:
             self.learnt(tuple(Change(fact, fact) for fact in table.book.of_kind(kind)))
 
@@ -124,9 +126,12 @@ class OverlayWays(Ways):
 
     def carriers(self, topic: str, peers: tuple[str, ...], passed: Collection[str]) -> tuple[Carry, ...]:
         overlay = self.map.topics.get(topic)
-        if overlay is None:
+        if self.city.overlay.max_links:
+            steps = {peer: self._linked_step(peer, passed) for peer in peers}
+        elif overlay is not None:
+            steps = {peer: self._step(overlay, topic, peer, passed) for peer in peers}
+        else:
             return ()
-        steps = {peer: self._step(overlay, topic, peer, passed) for peer in peers}
         relays = {step for peer, step in steps.items() if step != peer}
         found: dict[str, list[str]] = {}
         for peer, step in steps.items():
@@ -134,6 +139,21 @@ class OverlayWays(Ways):
             if relay in relays:
                 found.setdefault(relay, []).append(peer)
         return tuple(Carry(relay, tuple(targets), self._role(overlay, relay)) for relay, targets in found.items())
+
+    def _linked_step(self, target: str, passed: Collection[str]) -> str:
+        """The next broker on the way that has few links (few_links.py); where there is none: straight."""
+        step = self._next_links().get(target, target)
+        return step if step not in passed else target
+
+    def _next_links(self) -> dict[str, str]:
+        members = self.table.book.members
+        living = self._alive if self._alive is not None else frozenset(members)
+        if self._links is None or self._links[0] is not members or self._links[1] != living:
+            known = [name for name in members if name in self.city.by_name]
+            places = tuple((name, *self.city.place_of(name)) for name in known)
+            links = links_between(places, self.city.overlay.max_links, self.city.distance_km)
+            self._links = members, living, next_on_ways(self.name, links, living, self.city.distance_km)
+        return self._links[2]
 
     def _step(self, overlay: TopicOverlay, topic: str, target: str, passed: Collection[str]) -> str:
         """The next broker on the way to one that wants the topic; the target itself: straight."""
@@ -161,7 +181,9 @@ class OverlayWays(Ways):
         members = self.table.book.members if self._alive is None else self._alive
         return broker != self.name and broker in members
 
-    def _role(self, overlay: TopicOverlay, broker: str) -> str:
+    def _role(self, overlay: TopicOverlay | None, broker: str) -> str:
+        if self.city.overlay.max_links or overlay is None:
+            return f"is next on the way along {self.city.overlay.max_links} links at each broker"
         founder = overlay.clusters.get(broker, "")
         if overlay.leaders.get(founder) == broker:
             return f"leads the cluster {founder} of {len(overlay.members(founder))}"

@@ -56,7 +56,6 @@ class SimBroker:
         self._committing = False
         self._nonces = 0
         self.shim_for: Callable[[SimBroker, Host], Shim] | None = None  # where the coordinator needs servers
-        self._shim: Shim | None = None
 
     @property
     def running(self) -> bool:
@@ -87,10 +86,10 @@ class SimBroker:
         if self.link_version:
             credentials.newest = host.node.versions.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
-        self._shim = self.shim_for(self, host) if self.shim_for is not None else None
-        if self._shim is not None:
-            self._shim.start()
-        self._tick(disk.lives, host.rest_s, self._host_tick)
+        shim = self.shim_for(self, host) if self.shim_for is not None else None
+        if shim is not None:
+            shim.start()
+        self._tick(disk.lives, host.rest_s, lambda: _host_tick(host, shim))
         self._tick(disk.lives, lambda: TICK_S, self._check)
 
     def kill(self, power: bool = False, torn: bool = False) -> None:
@@ -157,12 +156,6 @@ class SimBroker:
                 self._network.clock.after(rest_s(), tick)
 
         self._network.clock.after(rest_s(), tick)
-
-    def _host_tick(self) -> None:
-        assert self.host is not None
-        self.host.tick()
-        if self._shim is not None:
-            self._shim.take_writes()
 
     def _check(self) -> None:
         assert self.hub is not None
@@ -282,6 +275,12 @@ class _SimAccess(Access):
 
     def continued(self, exchange: object, data: bytes) -> AccessDecision:
         return self._links.continued(exchange, data)
+
+
+def _host_tick(host: Host, shim: Shim | None) -> None:
+    host.tick()
+    if shim is not None:
+        shim.take_writes()
 
 
 def _digest(text: str) -> bytes:

@@ -101,9 +101,7 @@ class Play:
     coordination: str = ""
 
     def history(self, seed: int) -> History:
-        return history_of(
-            seed, self.brokers, steps=self.steps, routing=self.routing, coordination=self.coordination
-        )
+        return history_of(seed, self.brokers, steps=self.steps, routing=self.routing, coordination=self.coordination)
 
     def __call__(self, seed: int) -> tuple[int, list[str]]:
         return seed, breaches_of(self.history(seed), self.wide)

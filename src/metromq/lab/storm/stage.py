@@ -11,7 +11,9 @@ from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 from metromq.protocol.wire import MQTT5
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move", "away", "unreach", "expire", "lag"))
+BREAKS: Final = frozenset(
+    ("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move", "away", "unreach", "expire", "lag")
+)
 MENDS: Final = frozenset(("heal", "start", "resume", "back"))
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
