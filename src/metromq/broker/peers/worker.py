@@ -178,7 +178,7 @@ class CoordinationWorker:
         self._store.prune()
 
     def _answer(self, batch: dict[str, Request]) -> None:
-        """All at once if nobody else writes about the same topics; otherwise one after the other, as often as needed."""
+        """All at once if nobody else writes about the same topics; otherwise one after the other, while needed."""
         if self._try(batch):
             return
         for path, request in batch.items():

@@ -16,7 +16,8 @@ from metromq.federation.routing.delegation import DelegationRouter, FilterSucces
 from metromq.federation.routing.flood_publications import FloodPublicationsRouter
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
-from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession, clusters_led
+from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession
+from metromq.federation.routing.overlay_map import clusters_led
 from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
 from metromq.federation.routing.workers import Request, Worker, assigned, topics_of
 

@@ -1,4 +1,4 @@
-"""Few links: between which brokers messages go when each may send to only so many others, and the ways along them; pure.
+"""Few links: between which brokers messages go when each may send to only so many others, and ways along them; pure.
 
 All brokers make the same graph of the same members: a tree that is as flat as the cap allows, cut from the map so that
 its branches are regions, and then the shortest links that are left while both ends have room. A way has as few links as
@@ -40,7 +40,8 @@ def _branches(places: list[tuple[str, float, float]], above: str, most: int) -> 
     """The one in the middle of a region has a link to the one above it, and to those in the middle of its parts."""
     if not places:
         return
-    north, east = (sum(place[axis] for place in places) / len(places) for axis in (1, 2))
+    north = sum(place[1] for place in places) / len(places)
+    east = sum(place[2] for place in places) / len(places)
     middle = min(places, key=lambda place: ((place[1] - north) ** 2 + (place[2] - east) ** 2, place[0]))
     if above:
         yield above, middle[0]
@@ -53,9 +54,9 @@ def _parts(places: list[tuple[str, float, float]], count: int) -> list[list[tupl
     """So many regions with as many brokers each: cut across the longer side, again and again."""
     if count < 2 or len(places) < 2:
         return [places]
-    tall, wide = (max(place[axis] for place in places) - min(place[axis] for place in places) for axis in (1, 2))
-    axis = 1 if tall > wide else 2
-    line = sorted(places, key=lambda place: (place[axis], place[0]))
+    north, east = [place[1] for place in places], [place[2] for place in places]
+    is_tall = max(north) - min(north) > max(east) - min(east)
+    line = sorted(places, key=lambda place: (place[1] if is_tall else place[2], place[0]))
     first = count // 2
     cut = len(line) * first // count
     return [*_parts(line[:cut], first), *_parts(line[cut:], count - first)]

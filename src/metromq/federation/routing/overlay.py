@@ -17,91 +17,29 @@ from collections.abc import Set as AbstractSet
 from typing import final
 
 from metromq.federation.city import City
-from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Book, Change, Fact
+from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Change, Fact
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
 from metromq.federation.routing.few_links import links_between, next_on_ways
+from metromq.federation.routing.overlay_map import (
+    GETS,
+    KINDS,
+    PUBLISHES,
+    WANTS,
+    OverlayMap,
+    TopicOverlay,
+    key_of,
+    split_key,
+)
 from metromq.federation.routing.router import EVERYTHING, STAY, Audience, Carry, Router, Suggestion, Ways, stays_here
 from metromq.federation.stages import CLIENT
-from metromq.federation.status import ClusterStatus
 from metromq.protocol.topics import matches
-
-KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
-# What a broker asks a worker: clients here publish a topic; want a filter, or do not any more; who is to serve a topic?
-PUBLISHES, WANTS, GETS = "publishes", "wants", "gets"
-
-
-def key_of(broker: str, topic: str) -> str:
-    """Names of brokers have no slash, so the first one ends the name."""
-    return f"{broker}/{topic}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    broker, _, topic = key.partition("/")
-    return broker, topic
 
 
 def distance_km(city: City, one: str, other: str) -> float:
     """A broker that joined later has no place on the map, and counts as near."""
     return city.distance_km(one, other) if one in city.by_name and other in city.by_name else 0.0
-
-
-@final
-class TopicOverlay:
-    """The clusters of one topic, and who gets it from whom."""
-
-    def __init__(self) -> None:
-        self.clusters: dict[str, str] = {}  # publisher -> the founder of its cluster
-        self.leaders: dict[str, str] = {}  # founder -> the leader
-        self.feeds: dict[str, str] = {}  # subscriber -> the publisher that it gets the topic from
-
-    def is_empty(self) -> bool:
-        return not (self.clusters or self.leaders or self.feeds)
-
-    def members(self, founder: str) -> tuple[str, ...]:
-        return tuple(name for name, own in self.clusters.items() if own == founder)
-
-
-@final
-class OverlayMap:
-    """The facts of the book by topic."""
-
-    def __init__(self) -> None:
-        self.topics: dict[str, TopicOverlay] = {}
-
-    def note(self, fact: Fact) -> str:
-        """Takes a fact over; its topic."""
-        broker, topic = split_key(fact.key)
-        overlay = self.topics.get(topic)
-        if overlay is None:
-            overlay = self.topics[topic] = TopicOverlay()
-        if fact.kind == CLUSTER:
-            _put(overlay.leaders, broker, fact.owner)
-        else:
-            place = overlay.clusters if fact.kind == PUBLISHER else overlay.feeds
-            _put(place, broker, fact.value if fact.owner else "")
-        if overlay.is_empty():
-            del self.topics[topic]
-        return topic
-
-
-def clusters_led(book: Book, leader: str) -> tuple[ClusterStatus, ...]:
-    """For status; in a city with another routing there are none."""
-    led = [split_key(key) for key in book.owned_by(CLUSTER, leader)]
-    members: dict[tuple[str, str], list[str]] = {(founder, topic): [] for founder, topic in led}
-    for fact in book.of_kind(PUBLISHER) if led else ():
-        broker, topic = split_key(fact.key)
-        if fact.owner and (fact.value, topic) in members:
-            members[fact.value, topic].append(broker)
-    return tuple(ClusterStatus(topic, founder, tuple(names)) for (founder, topic), names in members.items())
-
-
-def _put(place: dict[str, str], key: str, value: str) -> None:
-    if value:
-        place[key] = value
-    else:
-        place.pop(key, None)
 
 
 class OverlayWays(Ways):

@@ -1,4 +1,4 @@
-"""Coordination workers: they answer what brokers ask about topics, with Algorithms 1 and 2 on what the city knows; pure.
+"""Coordination workers: they answer brokers with Algorithms 1 and 2 on what the city knows; pure.
 
 The paper's servers. Each broker has one worker, which the leader of the workers gives it. A request says that clients
 of the broker publish a topic, or want a filter, or that it needs another broker to get a topic from; the answer is the
@@ -16,14 +16,14 @@ from metromq.federation.city import City
 from metromq.federation.coordination.facts import CITY, CLUSTER, PUBLISHER, SUBSCRIBER, WANTED, Book, Fact
 from metromq.federation.description import described
 from metromq.federation.routing.clusters import Cluster, find_publish_broker, find_publish_cluster
-from metromq.federation.routing.overlay import (
+from metromq.federation.routing.overlay import distance_km
+from metromq.federation.routing.overlay_map import (
     GETS,
     KINDS,
     PUBLISHES,
     WANTS,
     OverlayMap,
     TopicOverlay,
-    distance_km,
     key_of,
     split_key,
 )

@@ -3,6 +3,7 @@
 from typing import Final, final
 
 from metromq.federation import City
+from metromq.federation.coordination import Fact
 from metromq.federation.routing import Request, Worker, assigned, topics_of
 from metromq.lab.sim.ensemble import SimEnsemble
 
@@ -71,28 +72,26 @@ class SimWorkers:
         if self._running.get(name) is not working:
             return
         batch = tuple(self._requests[name].values())
-        if batch and not self._ensemble.is_away:
-            seen = len(self._ensemble.log)
-            working.worker.facts_said(self._ensemble.log[working.seen : seen])
-            working.seen = seen
-            working.worker.living(self._ensemble.members())
-            versions = dict(self._versions)
-            facts = working.worker.answer(batch)
+        if not batch or self._ensemble.is_away:
+            self._ensemble.clock.after(WORK_S, lambda: self._work(name, working))
+            return
+        working.read(self._ensemble)
+        versions = dict(self._versions)
+        facts = working.worker.answer(batch)
 
-            def commit() -> None:
-                touched = topics_of(facts)
-                if any(versions.get(topic) != self._versions.get(topic) for topic in touched):
-                    self.conflicts += 1
-                elif self._running.get(name) is working and not self._ensemble.is_away:
-                    if all(request.number in self._requests[name] for request in batch):
-                        self._commit(name, batch, facts, touched)
-                self._ensemble.clock.after(WORK_S, lambda: self._work(name, working))
-
-            self._ensemble.clock.after(DECIDE_S, commit)
-        else:
+        def commit() -> None:
+            touched = topics_of(facts)
+            is_fresh = all(versions.get(topic) == self._versions.get(topic) for topic in touched)
+            self.conflicts += not is_fresh
+            still_there = all(request.number in self._requests[name] for request in batch)
+            lives = self._running.get(name) is working and not self._ensemble.is_away
+            if is_fresh and still_there and lives:
+                self._commit(name, batch, facts, touched)
             self._ensemble.clock.after(WORK_S, lambda: self._work(name, working))
 
-    def _commit(self, name: str, batch: tuple[Request, ...], facts: tuple, touched: tuple[str, ...]) -> None:  # type: ignore[type-arg]
+        self._ensemble.clock.after(DECIDE_S, commit)
+
+    def _commit(self, name: str, batch: tuple[Request, ...], facts: tuple[Fact, ...], touched: tuple[str, ...]) -> None:
         for topic in touched:
             self._versions[topic] = self._versions.get(topic, -1) + 1
         self._ensemble.write(facts)
@@ -110,4 +109,10 @@ class _Working:
 
     def __init__(self, city: City) -> None:
         self.worker = Worker(city)
-        self.seen = 0
+        self._seen = 0  # so much of the log
+
+    def read(self, ensemble: SimEnsemble) -> None:
+        seen = len(ensemble.log)
+        self.worker.facts_said(ensemble.log[self._seen : seen])
+        self._seen = seen
+        self.worker.living(ensemble.members())
