@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: module, what it does
     "status": ("metromq.cli.status", "Show what runs where in a city, and the traffic between brokers."),
     "explain": ("metromq.cli.explain", "Trace a message or a subscription through a city."),
     "delegate": ("metromq.cli.delegate", "Make a broker of the city responsible for a topic filter."),
+    "recluster": ("metromq.cli.recluster", "Give the topics of a running overlay the clusters that were proposed."),
     "proxy": ("metromq.cli.proxy", "Stand between clients and a city with delegation."),
     "tunnel": ("metromq.cli.tunnel", "Bring the clients of proxies to an edge broker."),
     "serve": ("metromq.cli.serve", "Run one broker, on its own or as part of a city."),

@@ -21,6 +21,7 @@ from metromq.control.data_directory import (
 )
 from metromq.control.delegating import delegate, delegations, delegations_at
 from metromq.control.processes import Keeper
+from metromq.control.reclustering import ClusterChange, recluster
 from metromq.control.running import CityOptions, RunningCity
 from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_ask, trace
 
@@ -30,6 +31,7 @@ __all__ = [
     "CityNow",
     "CityOptions",
     "CityVersion",
+    "ClusterChange",
     "Keeper",
     "Leg",
     "NoAnswer",
@@ -56,6 +58,7 @@ __all__ = [
     "new_key",
     "only_one",
     "planned_ask",
+    "recluster",
     "running_here",
     "trace",
     "with_chosen_ports",

@@ -17,7 +17,8 @@ from metromq.federation.routing.flood_publications import FloodPublicationsRoute
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
 from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession
-from metromq.federation.routing.overlay_map import clusters_led
+from metromq.federation.routing.overlay_map import changes_to, clusters_led
+from metromq.federation.routing.reclustering import ClusterWays, Usage, improved
 from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
 from metromq.federation.routing.workers import Request, Worker, assigned, topics_of
 
@@ -64,6 +65,7 @@ __all__ = [
     "ROUTINGS",
     "Audience",
     "Carry",
+    "ClusterWays",
     "FloodSubscriptionsRouter",
     "Onward",
     "OverlayRouter",
@@ -72,10 +74,13 @@ __all__ = [
     "Router",
     "RoutingChoice",
     "Suggestion",
+    "Usage",
     "Ways",
     "Worker",
     "assigned",
+    "changes_to",
     "clusters_led",
+    "improved",
     "must_retain",
     "router_for",
     "succession_for",

@@ -1,8 +1,10 @@
 """The facts of an overlay by topic: its clusters, their leaders, and who gets it from whom; and their keys."""
 
+from collections.abc import Iterator
 from typing import final
 
 from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, SUBSCRIBER, Book, Fact
+from metromq.federation.routing.reclustering import ClusterWays
 from metromq.federation.status import ClusterStatus
 
 KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
@@ -75,3 +77,26 @@ def _put(place: dict[str, str], key: str, value: str) -> None:
         place[key] = value
     else:
         place.pop(key, None)
+
+
+def changes_to(book: Book, topic: str, wanted: ClusterWays) -> Iterator[Fact]:
+    """Facts that make a topic's clusters what is wanted, as far as brokers still publish and want it."""
+    publishes = {
+        broker: fact.value
+        for broker in wanted.clusters
+        if (fact := book.get(PUBLISHER, key_of(broker, topic))).owner == broker
+    }
+    for broker, now in publishes.items():
+        if wanted.clusters[broker] != now:
+            yield book.next(PUBLISHER, key_of(broker, topic), broker, wanted.clusters[broker])
+    for founder in sorted({wanted.clusters[broker] for broker in publishes}):
+        leader = wanted.leaders.get(founder, founder)
+        if leader in publishes and book.owner(CLUSTER, key_of(founder, topic)) != leader:
+            yield book.next(CLUSTER, key_of(founder, topic), leader)
+    for broker, server in wanted.feeds.items():
+        known = book.get(SUBSCRIBER, key_of(broker, topic))
+        if known.owner == broker and known.value != server and server in publishes:
+            yield book.next(SUBSCRIBER, key_of(broker, topic), broker, server)
+    for broker in publishes:  # one that wanted the topic before it published it has kept its choice
+        if broker not in wanted.feeds and book.owner(SUBSCRIBER, key_of(broker, topic)):
+            yield book.next(SUBSCRIBER, key_of(broker, topic), "")
