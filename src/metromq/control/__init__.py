@@ -13,6 +13,7 @@ from metromq.control.data_directory import (
     is_free,
     keep_city,
     keep_place,
+    keep_worker,
     new_key,
     only_one,
     running_here,
@@ -20,6 +21,7 @@ from metromq.control.data_directory import (
 )
 from metromq.control.delegating import delegate, delegations, delegations_at
 from metromq.control.processes import Keeper
+from metromq.control.reclustering import ClusterChange, recluster
 from metromq.control.running import CityOptions, RunningCity
 from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_ask, trace
 
@@ -29,6 +31,7 @@ __all__ = [
     "CityNow",
     "CityOptions",
     "CityVersion",
+    "ClusterChange",
     "Keeper",
     "Leg",
     "NoAnswer",
@@ -49,11 +52,13 @@ __all__ = [
     "is_running",
     "keep_city",
     "keep_place",
+    "keep_worker",
     "live_ask",
     "load_city",
     "new_key",
     "only_one",
     "planned_ask",
+    "recluster",
     "running_here",
     "trace",
     "with_chosen_ports",

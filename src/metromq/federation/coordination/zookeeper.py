@@ -42,6 +42,11 @@ class ZooKeeperCoordinator(Coordinator):
         return self._is_connected
 
     @property
+    def waits(self) -> bool:
+        """Whether something is proposed, or asked, that the ensemble has not settled yet."""
+        return bool(self._waiting)
+
+    @property
     def clients(self) -> int:
         """Connected here; the shim tells the others now and then."""
         return self._clients

@@ -1,13 +1,14 @@
 """Plays a history on whole brokers under the virtual clock and writes down what clients saw."""
 
 import contextlib
+import dataclasses
 import traceback
 from itertools import combinations
 from typing import Final
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import grid_city, with_area
+from metromq.federation import City, ZooKeeperSettings, grid_city, with_area
 from metromq.federation.host import Host
 from metromq.lab.sim.network import Latency
 from metromq.lab.sim.sim_city import SimCity
@@ -17,6 +18,7 @@ from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
+SESSION_MS: Final = 1000  # about as long as brokers that gossip take to miss one
 PROBE: Final = "probe-"
 CHANGE_S: Final = 1.0  # between changes of the city that must not meet
 LAST_S: Final = 3.0  # for everybody to take what waits
@@ -31,6 +33,14 @@ def _near(brokers: frozenset[str]) -> Latency:
     return lambda sender, receiver: 0.002 if sender in brokers and receiver in brokers else NEAR_S
 
 
+def _coordinated(city: City, coordination: str) -> City:
+    if coordination == "embedded":
+        return city
+    overlay = dataclasses.replace(city.overlay, workers=2 if coordination == "workers" else 0)
+    settings = ZooKeeperSettings(servers=("simulated:2181",), session_timeout_ms=SESSION_MS)
+    return dataclasses.replace(city, coordination="zookeeper", zookeeper=settings, overlay=overlay)
+
+
 class SimulatedStorm(Stage):
     """`play` it once. It has many methods because it does what a stage must be able to do."""
 
@@ -38,7 +48,8 @@ class SimulatedStorm(Stage):
         """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
-        self.city = SimCity(city, _near(frozenset(city.names)) if history.is_near else None)
+        near = _near(frozenset(city.names)) if history.is_near else None
+        self.city = SimCity(_coordinated(city, history.coordination), near)
         super().__init__(history, self.city.city.names)
         self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
@@ -217,6 +228,29 @@ class SimulatedStorm(Stage):
 
     def heal(self) -> None:
         self.city.network.heal()
+        if self.city.ensemble is not None:
+            self.city.ensemble.heal()
+
+    def mend(self) -> None:
+        super().mend()
+        for worker in self.city.workers.names if self.city.workers is not None else ():
+            self.ensemble("hire", worker)
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        ensemble, workers = self.city.ensemble, self.city.workers
+        assert ensemble is not None
+        if fault == "away":
+            ensemble.leave()
+        elif fault == "back":
+            ensemble.come_back()
+        elif fault == "unreach":
+            ensemble.unreached.add(words[0])
+        elif fault == "expire":
+            ensemble.expire(words[0])
+        elif fault == "lag":
+            ensemble.lags_s[words[0]] = float(words[1])
+        elif workers is not None:
+            (workers.kill if fault == "fell" else workers.start)(words[0])
 
     def is_awake(self, broker: str) -> bool:
         """What was at one that has left is elsewhere, and no less awake."""

@@ -11,8 +11,13 @@ from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 from metromq.protocol.wire import MQTT5
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "leave"))
-MENDS: Final = frozenset(("heal", "start", "resume"))
+BREAKS: Final = frozenset(
+    (
+        *("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "leave"),
+        *("away", "unreach", "expire", "lag"),  # of the ensemble
+    )
+)
+MENDS: Final = frozenset(("heal", "start", "resume", "back"))
 BY_CLIENTS: Final = frozenset(
     ("connect", "slip", "disconnect", "vanish", "subscribe", "unsubscribe", "publish", "clear", "delegate")
 )
@@ -73,6 +78,13 @@ class Stage(ABC):
             "move": lambda area, home, at: self.move(area, self._name(home), self._name(at)),
             "join": lambda name, at, area="": self.join(name, self._name(at), area),
             "leave": lambda broker: self.leave(self._name(broker)),
+            "away": lambda: self.ensemble("away"),
+            "back": lambda: self.ensemble("back"),
+            "unreach": lambda broker: self.ensemble("unreach", self._name(broker)),
+            "expire": lambda broker: self.ensemble("expire", self._name(broker)),
+            "lag": lambda broker, by_s: self.ensemble("lag", self._name(broker), by_s),
+            "fell": lambda worker: self.ensemble("fell", worker),
+            "hire": lambda worker: self.ensemble("hire", worker),
             "delegate": lambda topic_filter, broker="": self.delegate(topic_filter, self._name(broker)),
         }
 
@@ -137,6 +149,10 @@ class Stage(ABC):
     def leave(self, broker: str) -> None:
         """A broker leaves for good, if it can; `gone` has it when it has."""
         raise UsageError("brokers leave in the simulator only")
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        """Something happens to the ensemble, or between it and a broker."""
+        raise UsageError("an ensemble has faults in the simulator only")
 
     # What clients do.
 
