@@ -18,7 +18,7 @@ WEIGHT = 0.2  # of a new value in the average
 async def main() -> None:
     host, _, port = os.environ["MQTT_BROKER"].rpartition(":")
     levels: dict[str, float] = {}
-    async with Client(host, int(port), client_id=os.environ["MQTT_CLIENT_ID"]) as client:
+    async with Client(host, int(port), identifier=os.environ["MQTT_CLIENT_ID"]) as client:
         for topic in os.environ["MQTT_TOPICS"].split():
             await client.subscribe(topic, qos=1)
         print("the noise map is being drawn")
@@ -49,7 +49,11 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lev
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
     await writer.drain()
     writer.close()
-    usage = {"device": os.environ.get("SERVICE_DEVICE", ""), "bytes": len(body)}
+    tell_usage(len(body))
+
+
+def tell_usage(size: int) -> None:
+    usage = {"device": os.environ.get("SERVICE_DEVICE", ""), "bytes": size}
     with Path(os.environ.get("SERVICE_USAGE", os.devnull)).open("a") as file:
         file.write(json.dumps(usage) + "\n")
 

@@ -12,7 +12,7 @@ from metromq.client import Client
 async def main() -> None:
     host, _, port = os.environ["MQTT_BROKER"].rpartition(":")
     taken: dict[str, dict[str, bool]] = {}
-    async with Client(host, int(port), client_id=os.environ["MQTT_CLIENT_ID"]) as client:
+    async with Client(host, int(port), identifier=os.environ["MQTT_CLIENT_ID"]) as client:
         for topic in os.environ["MQTT_TOPICS"].split():
             await client.subscribe(topic, qos=1)
         print("counting free spaces")

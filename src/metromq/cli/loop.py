@@ -77,7 +77,8 @@ def _plan(one: dict[str, Any]) -> str:
 
 
 def _record(one: dict[str, Any]) -> str:
-    return f"{one['number']:>6}  {text_of(round(one['time'] * 1e6))[:19]}  {one['author']:<10} {one['kind']} {json.dumps(one['change'])}"
+    head = f"{one['number']:>6}  {text_of(round(one['time'] * 1e6))[:19]}  {one['author']:<10}"
+    return f"{head} {one['kind']} {json.dumps(one['change'])}"
 
 
 @command.command("undo")

@@ -5,7 +5,7 @@ enough. Where things go the planner says.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from metromq.control.core.traffic import Rows, Statistics, client_mbps, messages_between, published_mbps, seen_by
@@ -34,6 +34,7 @@ PolicyName = Literal["LP", "NS", "EP", "auto"]
 BROKER_WORKLOAD: Final = 10.0  # per Mbps, the paper's
 NETWORK_MW: Final = 0.0137  # per Mbps
 PLAN_S: Final = 20.0
+POWER_WEIGHT: Final = 0.1  # beside traffic: who is near counts for more than who needs little power
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def propose(scene: Scene, statistics: Statistics, settings: LoopSettings, clock:
         return Proposal({}, {}, *_crossing(scene, {}), (f"{settings.policy} delegates nothing",))
     problem = problem_of(scene, wished)
     present = _present(scene, wished)
-    goal = Goal(present=present, move=move_price(problem, present))
+    weights = Goal(power=POWER_WEIGHT, traffic=1.0)
+    goal = replace(weights, present=present, move=move_price(problem, present, weights))
     plan = make_placement(problem, "auto", clock, goal, Limits(seconds=PLAN_S))
     if not plan.feasible:
         kept = {name: broker for name, broker in scene.present.items() if name in scene.units}

@@ -1,5 +1,6 @@
 """The manager over HTTP: one API for the city. Litestar makes the OpenAPI document from the types."""
 
+import contextlib
 import dataclasses
 import hmac
 import time
@@ -130,6 +131,8 @@ async def explain(
 
 @get("/topics", summary="Who has which filters, and what proxies know")
 async def topics(manager: Manager) -> TopicsAnswer:
+    with contextlib.suppress(MetroError):  # without the central broker: as it was last
+        await manager.refresh()
     own = manager.state.filters
     rows = [TopicAnswer(one, who, "manager" if one in own else "people") for one, who in manager.delegated.items()]
     return TopicsAnswer(rows, table_answer(manager.desk.table))
