@@ -53,7 +53,10 @@ class ManagerOptions:
 
 
 class Manager:
-    """`open` it, ask it, `close` it. What it runs goes on when it is closed, or dies; the next one finds it again."""
+    """`open` it, ask it, `close` it. What it runs goes on when it is closed, or dies; the next one finds it again.
+
+    It has many parts because here they meet: the core, its log, the steps, proxies, counters, the loop.
+    """
 
     def __init__(
         self, city: City, options: ManagerOptions, lake: LakeReader | None = None, tell: Callable[[str], None] = print
