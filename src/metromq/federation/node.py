@@ -235,7 +235,7 @@ class Node:
     def delegate(self, topic_filter: str, broker: str, now_us: int) -> list[Effect]:
         """The broker becomes responsible for the filter; raises UsageError if it cannot be. At the central broker."""
         alive = self.coordinator.alive(now_us)
-        return self._proposed(self.handover.begin(topic_filter, broker, alive, self.clock.stamp_us()), now_us)
+        return self._proposed(self.handover.begin(topic_filter, broker, alive), now_us)
 
     def drained(self, effect: Drain, now_us: int) -> list[Effect]:
         """A Drain is done."""

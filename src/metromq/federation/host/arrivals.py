@@ -25,6 +25,7 @@ class ArrivingSession:
         self.left_over: list[Entry] = []  # what came here for the session while it was away
         self.missed: list[tuple[str, int]] = []  # filters of which not all brokers were told before, and their age
         self.is_alone = True  # no other part of the session comes meanwhile
+        self.probed: set[str] | None = None  # whose markers the old broker waits for; None: it has said whose
         self._newest: dict[str, int] = {}  # of each origin, of what has come
         self._last = -1  # the session's sequence behind it; -1: something may be out of order
 
@@ -108,6 +109,7 @@ class Arrivals:
         for other in arrivals.values():
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
+        arrival.probed = set(self._node.peers) if piece.senders is None else None
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
@@ -198,6 +200,15 @@ class Arrivals:
         for peer in peers:
             self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old))
         self._departures.send_signal(old, Signal(MARKER, piece.client, piece.number, old))
+
+    def tick(self) -> None:
+        """The old broker waits for everybody, also for who has joined the city meanwhile."""
+        for client, arrivals in self._by_client.items():
+            for old, arrival in arrivals.items():
+                if arrival.probed is not None and not arrival.probed.issuperset(self._node.peers):
+                    for peer in [peer for peer in self._node.peers if peer not in arrival.probed]:
+                        self._departures.send_signal(peer, Signal(PROBE, client, arrival.number, old))
+                    arrival.probed.update(self._node.peers)
 
     def _count(self, message: Message) -> None:
         """What came to the old broker after the session had left was not counted there."""

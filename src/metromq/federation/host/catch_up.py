@@ -184,6 +184,7 @@ class CatchUp:
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
             is_plain = any(not text.startswith(SHARE_PREFIX) for text in found)
             is_plain = is_plain and _is_missing(record, effect.peer, number)
+            is_plain = is_plain and not self._copies.was_served(message, effect.peer)
             shares = self._unserved(record, [text for text in found if text.startswith(SHARE_PREFIX)])
             if not is_plain and not shares:
                 continue

@@ -14,6 +14,8 @@ from metromq.protocol import Remembered
 from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, Session
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
+HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
+HANDED_SIZE: Final = 100  # of each, beside the brokers' names
 
 
 @final
@@ -32,6 +34,8 @@ class Copies:
         # The same at QoS 0, which takes no second way.
         self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         self._number = 0
+        # Who has had a message that was handed to us, by its origin and number there.
+        self._handed: Remembered[tuple[str, int], tuple[str, ...]] = Remembered(HANDED_BYTES)
 
     def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
         """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
@@ -142,6 +146,10 @@ class Copies:
         self._inbox.shared(*self._id(message), shares, True)
         self._inbox.chose(*self._id(message), shares, peer)
 
+    def was_served(self, message: Message, peer: str) -> bool:
+        """Whether whoever handed us the message has a copy for the peer under way."""
+        return peer in (self._handed.get(self._id(message)) or ())
+
     def _id(self, message: Message) -> tuple[str, int]:
         """Its origin and its number there."""
         return (message.origin, message.origin_offset) if message.origin else (self._routes.name, message.offset)
@@ -192,6 +200,8 @@ class Copies:
         )
         if message.qos:
             self._served(message.origin, message.origin_offset, route, entry)
+            if entry.stage == HANDOVER and entry.served:
+                self._handed.put(self._id(message), entry.served, HANDED_SIZE + 8 * len(entry.served))
         return Distribution(joined((*route.hops, *passed)), route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:

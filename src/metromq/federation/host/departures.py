@@ -249,6 +249,7 @@ class Departures:
         if not departure.complete or session.backlog.unsettled() or self._arrives(session.client_id):
             return
         senders = self._node.peers if departure.senders is None else departure.senders
+        senders = tuple(peer for peer in senders if self._node.is_peer(peer))  # others say nothing any more
         if departure.markers.issuperset(senders) and departure.markers >= {self._node.name, departure.to}:
             self._hub.sessions.close(session)
             self.cancel(session.client_id)

@@ -248,6 +248,7 @@ class Roaming:
     def tick(self) -> None:
         self._ticked_at = self._hub.clock.now
         self._departures.tick()
+        self._arrivals.tick()
 
     def is_busy(self) -> bool:
         return self._departures.is_busy()
