@@ -11,12 +11,14 @@ def latency(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
     """A linked row has the origin's time and its own arrival; brokers of older versions did not write the latter down.
 
     Each is by the clock of its own broker, so what that broker has measured of the origin's clock is added. Wills are
-    left out: whoever fires one, they have the name of the broker that is lost.
+    left out: whoever fires one, they have the name of the broker that is lost. So are retained values: their time is
+    that of the city's fastest clock, which may be minutes from the origin's.
     """
     linked = messages.where(
         (F.col("kind") == "link")
         & F.col("origin_offset").isNotNull()
         & F.col("arrived").isNotNull()
+        & ~F.coalesce(F.col("retain"), F.lit(False))
         & ~F.col("origin").endswith("/will")
     ).select(
         window_of("time").alias("window_start"),
