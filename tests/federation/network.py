@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from metromq.federation.city import City
 from metromq.federation.distribution import Distribution
-from metromq.federation.effects import Effect, NeighboursChanged, Send
+from metromq.federation.effects import Drain, Effect, NeighboursChanged, Send
 from metromq.federation.links.batch import CHECK, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, SHARE, Inbox
@@ -76,6 +76,11 @@ class Network:
                 self._waiting.append(lambda to=effect.peer, data=data: self._frame(at, to, data))  # type: ignore[misc]
             elif isinstance(effect, NeighboursChanged):
                 self._waiting.append(self.link)
+            elif isinstance(effect, Drain):  # what was sent before is brought before
+                self._waiting.append(lambda drain=effect: self._drained(at, drain))  # type: ignore[misc]
+
+    def _drained(self, at: str, drain: Drain) -> None:
+        self.run(at, self.nodes[at].drained(drain, self.now_us))
 
     def _frame(self, sender: str, receiver: str, data: bytes) -> None:
         if not {sender, receiver} & self.lost and sender in self.nodes[receiver].up:

@@ -15,6 +15,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: module, what it does
     "explain": ("metromq.cli.explain", "Trace a message or a subscription through a city."),
     "delegate": ("metromq.cli.delegate", "Make a broker of the city responsible for a topic filter."),
     "recluster": ("metromq.cli.recluster", "Give the topics of a running overlay the clusters that were proposed."),
+    "manager": ("metromq.cli.manager", "Manage a city with delegation: topics, services, devices, proxies."),
+    "service": ("metromq.cli.service", "Run services at the edge: add, list, remove, logs."),
+    "devices": ("metromq.cli.devices", "Show and change the edge devices of a manager."),
+    "loop": ("metromq.cli.loop", "Move topics and services to where traffic wants them."),
     "proxy": ("metromq.cli.proxy", "Stand between clients and a city with delegation."),
     "tunnel": ("metromq.cli.tunnel", "Bring the clients of proxies to an edge broker."),
     "serve": ("metromq.cli.serve", "Run one broker, on its own or as part of a city."),
@@ -39,7 +43,12 @@ Examples:
 \b
 `metromq COMMAND --help` has the options of a command and more examples.
 """
-EXTRAS = {"pipeline": "pipeline", "plan": "plan", "lab": "lab"}  # commands that need more than the bare package
+EXTRAS = {
+    "pipeline": "pipeline",
+    "plan": "plan",
+    "lab": "lab",
+    "manager": "manager",
+}  # commands that need more than the bare package
 
 
 class LazyGroup(click.Group):

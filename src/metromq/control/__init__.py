@@ -1,6 +1,7 @@
 """Runs a city: where its files are, the processes on this machine, and what its brokers say of themselves."""
 
 from metromq.city_file import city_text, load_city
+from metromq.control.asking_manager import ManagerDoor, ManagerSays, NoManager, find_manager, need_manager
 from metromq.control.changing import CityNow, CityVersion, city_now, give_order
 from metromq.control.city_status import NoAnswer, ask_city
 from metromq.control.data_directory import (
@@ -34,7 +35,10 @@ __all__ = [
     "ClusterChange",
     "Keeper",
     "Leg",
+    "ManagerDoor",
+    "ManagerSays",
     "NoAnswer",
+    "NoManager",
     "RunningBroker",
     "RunningCity",
     "Trace",
@@ -46,6 +50,7 @@ __all__ = [
     "delegate",
     "delegations",
     "delegations_at",
+    "find_manager",
     "forget_place",
     "give_order",
     "is_free",
@@ -55,6 +60,7 @@ __all__ = [
     "keep_worker",
     "live_ask",
     "load_city",
+    "need_manager",
     "new_key",
     "only_one",
     "planned_ask",

@@ -361,6 +361,11 @@ class City(CityPlan):
         return found
 
     @cached_property
+    def last_homes(self) -> Mapping[str, str]:
+        """Areas that have lately changed their home, and who was at home there last."""
+        return {former.area: former.broker for former in sorted(self.formerly, key=lambda one: one.until)}
+
+    @cached_property
     def _clusters(self) -> Mapping[str, str]:
         first = {broker.name: (broker.area.split() or [""])[0] for broker in self.brokers}
         return {name: "/".join(area.split("/")[: self.areas.l_c]) for name, area in first.items()}

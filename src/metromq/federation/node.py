@@ -8,7 +8,7 @@ and carries out the effects that come back, in their order. Where messages go is
 
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from metromq.errors import ProtocolViolation
@@ -58,12 +58,14 @@ from metromq.federation.links.frames import (
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    ClockTold,
     Facts,
     Frame,
     Gossip,
     Hello,
     Interest,
     InterestRequest,
+    Owed,
     Rest,
     RetainedNone,
     RetainedRequest,
@@ -74,7 +76,7 @@ from metromq.federation.links.frames import (
     WillTold,
     decode_frame,
 )
-from metromq.federation.links.versions import RUMOURS_SINCE, LinkVersions
+from metromq.federation.links.versions import RUMOURS_SINCE, SAID_SINCE, LinkVersions
 from metromq.federation.reach import Reach
 from metromq.federation.route_book import RouteBook
 from metromq.federation.routing import EVERYTHING, Audience, Router, must_retain, router_for, succession_for
@@ -156,6 +158,8 @@ class Node:
                 self.coordinator.heard_of(peer, frame.rumours, frame.whole, now_us), now_us
             ),
             Rest: self._rests,
+            ClockTold: self._clock_told,
+            Owed: self._not_to_be_sent,
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
@@ -231,7 +235,7 @@ class Node:
     def delegate(self, topic_filter: str, broker: str, now_us: int) -> list[Effect]:
         """The broker becomes responsible for the filter; raises UsageError if it cannot be. At the central broker."""
         alive = self.coordinator.alive(now_us)
-        return self._proposed(self.handover.begin(topic_filter, broker, alive, self.clock.stamp_us()), now_us)
+        return self._proposed(self.handover.begin(topic_filter, broker, alive), now_us)
 
     def drained(self, effect: Drain, now_us: int) -> list[Effect]:
         """A Drain is done."""
@@ -259,6 +263,10 @@ class Node:
         """The link to it was closed because there was nothing to send, and opens again when there is."""
         self.up.rested(peer)
 
+    def happened_us(self, peer: str) -> int:
+        """The hybrid time that the peer must know of before it gets the next message; 0: it does not read that."""
+        return self.clock.happened_us if self._spoken_to(peer) >= SAID_SINCE else 0
+
     def may_rest(self, peer: str) -> bool:
         """Whether the peer would understand that its link rests."""
         return self._spoken_to(peer) >= RUMOURS_SINCE
@@ -282,6 +290,12 @@ class Node:
         self.announcer.want(topic_filter, members, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
 
+    def came_untold(self, topic_filter: str, peers: tuple[str, ...], age_us: int, now_us: int) -> list[Effect]:
+        """A session has come that wants the filter so long, and these peers were not told of it where it was."""
+        wall_us = self._wall_us() - age_us
+        new = self.announcer.owe(topic_filter, peers, now_us - age_us, wall_us)
+        return [Keep("", Owed(topic_filter, new, wall_us))] if new else []
+
     def unsubscribed(self, topic_filter: str, now_us: int) -> list[Effect]:
         """Nobody here wants the filter any more."""
         self.routes.forget(topic_filter)
@@ -304,6 +318,9 @@ class Node:
             self.interest.apply(peer, frame)
         elif isinstance(frame, WillsFired):
             self.wills.restore(peer, frame)
+        elif isinstance(frame, Owed):
+            since_us = now_us - max(0, self._wall_us() - frame.since_us)
+            self.announcer.owe(frame.topic_filter, frame.peers, since_us, frame.since_us)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
@@ -311,6 +328,7 @@ class Node:
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
         for peer in self.interest.peers():
             kept.append(Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())))
+        kept += [Keep("", owed) for owed in self.announcer.owed()]
         return kept + self.wills.snapshot()
 
     # What the host asks.
@@ -369,6 +387,8 @@ class Node:
         self.versions.check(peer, hello.version)
         self.descriptions.check(peer, hello)
         self.clock.heard(hello.time_us)
+        if hello.wall_us:
+            self._silences.greeted(peer, hello.wall_us, now_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         effects += self._compare_interest(peer, hello.interest_digest, now_us)
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
@@ -401,6 +421,9 @@ class Node:
 
     def _compare_clocks(self, peer: str) -> list[Effect]:
         """Says once that a peer's clock is wrong, and once that it is right again."""
+        known = self.skews.of(peer)
+        if known is not None:
+            self.clock.compared(peer, known.ahead_us, known.round_trip_us)
         skew = self.skews.news(peer, self.city.membership.clock_warning_ms * 1000)
         return [ClockSkewed(peer, skew.ahead_us, self.skews.is_apart(peer))] if skew is not None else []
 
@@ -416,6 +439,14 @@ class Node:
         self.up.returned(event.name)
         self.wills.reborn(event.name, now_us)
         return [*self._announce(event.name, now_us), *self.directory.reconnected(event.name), Reopen(event.name)]
+
+    def _clock_told(self, peer: str, frame: ClockTold, now_us: int) -> list[Effect]:
+        self.clock.heard(frame.time_us)
+        self.clock.happened(frame.time_us)
+        return []
+
+    def _not_to_be_sent(self, peer: str, frame: Frame, now_us: int) -> list[Effect]:
+        raise ProtocolViolation(f"{peer} sends a frame that brokers keep for themselves")
 
     def _rests(self, peer: str, frame: Rest, now_us: int) -> list[Effect]:
         self._silences.rests(peer)
@@ -440,6 +471,7 @@ class Node:
             self._parting.add(event.name)
         self.up.forget(event.name)
         self.skews.forget(event.name)
+        self.clock.forget(event.name)
         self.versions.forget(event.name)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
@@ -503,17 +535,19 @@ class Node:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
         under_way_us = self._silences.under_way(peer, now_us)
-        ages = {item.topic_filter: max(item.age_ms * 1000, under_way_us) for item in fresh}
+        held_up_us = self._silences.held_up(peer, frame.said_us, now_us)
+        ages = {item.topic_filter: max(item.age_ms * 1000 + held_up_us, under_way_us) for item in fresh}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self.interest.apply(peer, frame)
         if not changed:
             return []
         for topic_filter in changed:
             self.routes.forget(topic_filter)
-        effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
+        kept = replace(frame, said_us=0)
+        effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
         late = tuple((item.topic_filter, ages[item.topic_filter]) for item in plain if ages[item.topic_filter])
-        if late:  # who announces at once asks for retained messages itself
+        if late and (under_way_us or any(item.age_ms for item in plain)):  # who announces at once asks for them itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
         late += tuple(
             (item.topic_filter, ages[item.topic_filter])
@@ -563,6 +597,10 @@ class Node:
         frame = self.announcer.changes(peer, now_us)
         return [Send(peer, frame)] if frame is not None else []
 
+    def _said(self, peer: str, frame: Interest) -> Interest:
+        """With the time, so that the peer sees when it was held up on its way."""
+        return replace(frame, said_us=self._wall_us()) if self._spoken_to(peer) >= SAID_SINCE else frame
+
     def _released(self, peer: str, frame: ClientReleased, now_us: int) -> list[Effect]:
         self.directory.released(peer, frame)
         return []
@@ -577,6 +615,7 @@ class Node:
                 self.counters.frames_out += 1
                 if isinstance(effect.frame, Interest):
                     self.counters.interest_out += len(effect.frame.wanted)
+                    effect = Send(effect.peer, self._said(effect.peer, effect.frame))
             sent.append(effect)
         self._parting.clear()
         return sent

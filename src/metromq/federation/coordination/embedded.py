@@ -273,13 +273,18 @@ class EmbeddedCoordinator(Coordinator):
             return []
         found: list[Change] = []
         for fact in self.book.facts():
-            if fact.owner != self.name and self.succession.home(fact) == self.name:
+            if fact.owner != self.name and self.succession.home(fact) == self.name and not self._is_handed(fact):
                 found += self._claim(fact)
         self._reclaimed = self.book.revision
         return found
 
+    def _is_handed(self, fact: Fact) -> bool:
+        """Whether its owner gives it to us by itself."""
+        return self.succession.hands_over(fact) and self.watch.is_alive(fact.owner)
+
     def _claim(self, fact: Fact) -> tuple[Change, ...]:
-        return self.book.merge((self.book.next(fact.kind, fact.key, self.name, fact.value),))
+        value = self.succession.inherited(fact)
+        return self.book.merge((self.book.next(fact.kind, fact.key, self.name, value),))
 
     def _load(self, broker: str) -> int:
         return self._clients if broker == self.name else self.watch.clients(broker)

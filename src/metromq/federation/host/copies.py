@@ -1,6 +1,6 @@
 """Which peers get a copy of a message, and which shared subscriptions here: the node's answers for the hub."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from metromq.federation.distribution import HELD, NOWHERE, Arrival, Distribution, joined, pass_shares, shares_for
@@ -9,11 +9,13 @@ from metromq.federation.links.batch import CHECK, PASSED, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, HANDOVER, OWNER
+from metromq.federation.stages import CLIENT, HANDOVER, OWNER, RELAY
 from metromq.protocol import Remembered
 from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, Session
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
+HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
+HANDED_SIZE: Final = 100  # of each, beside the brokers' names
 
 
 @final
@@ -32,6 +34,8 @@ class Copies:
         # The same at QoS 0, which takes no second way.
         self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         self._number = 0
+        # Who has had a message that was handed to us, by its origin and number there.
+        self._handed: Remembered[tuple[str, int], tuple[str, ...]] = Remembered(HANDED_BYTES)
 
     def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
         """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
@@ -109,9 +113,12 @@ class Copies:
 
     def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
+        is_marked = entry is not None and bool(entry.flags & CHECK)
         shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
         if shares:
-            self._inbox.shared(origin, number, shares, entry is not None and bool(entry.flags & CHECK))
+            self._inbox.shared(origin, number, shares, is_marked)
+        if shares and is_marked:
+            self._chose(origin, number, route.hops)
         if entry is not None and entry.shares_done:
             self._inbox.shared_elsewhere(origin, number, entry.shares_done)
 
@@ -120,6 +127,11 @@ class Copies:
         self._inbox.shared(
             origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
         )
+        self._chose(origin, number, route.hops)
+
+    def _chose(self, origin: str, number: int, hops: Iterable[Hop]) -> None:
+        for hop in hops:
+            self._inbox.chose(origin, number, hop.shares, hop.peer)
 
     def shares_done(self, message: Message, check: bool = True) -> tuple[str, ...]:
         """The shared subscriptions of which members were chosen for a message, as far as this broker knows."""
@@ -129,18 +141,23 @@ class Copies:
     def is_chosen(self, message: Message, share: str, check: bool = True) -> bool:
         return self._inbox.has_shared(*self._id(message), share, check)
 
-    def chosen(self, message: Message, shares: tuple[str, ...]) -> None:
-        """Members are chosen of shared subscriptions that were not known when the message was distributed."""
+    def chosen(self, message: Message, shares: tuple[str, ...], peer: str) -> None:
+        """The peer's members are chosen of shared subscriptions that were not known when it was distributed."""
         self._inbox.shared(*self._id(message), shares, True)
+        self._inbox.chose(*self._id(message), shares, peer)
+
+    def was_served(self, message: Message, peer: str) -> bool:
+        """Whether whoever handed us the message has a copy for the peer under way."""
+        return peer in (self._handed.get(self._id(message)) or ())
 
     def _id(self, message: Message) -> tuple[str, int]:
         """Its origin and its number there."""
         return (message.origin, message.origin_offset) if message.origin else (self._routes.name, message.offset)
 
-    def recalled(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def recalled(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         """After a restart: what a journalled message was used for, and the shared subscriptions that were chosen."""
         origin, number = self._id(message)
-        slips = [read_slip(note) for note in notes]
+        slips = [read_slip(copy.note) for copy in copies]
         own = self._routes.announcer.shares_for(message.topic) if holders else []
         here = [share for share in own if any(share in holder.grants for holder in holders)]
         if message.kind in (KIND_LINK, KIND_WILL) and number >= 0:
@@ -151,6 +168,10 @@ class Copies:
         if uses & DISTRIBUTE or (message.kind == KIND_PUBLISH and all(slip.stage != OWNER for slip in slips)):
             chosen += here  # who distributes a message chooses for all
         self._inbox.shared(origin, number, dict.fromkeys(chosen))
+        for slip, copy in zip(slips, copies, strict=True):
+            if slip.shares and slip.flags & CHECK and not slip.flags & PASSED and slip.stage != RELAY:
+                self._inbox.shared(origin, number, slip.shares, True)
+                self._inbox.chose(origin, number, slip.shares, copy.backlog.peer)
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
@@ -179,6 +200,8 @@ class Copies:
         )
         if message.qos:
             self._served(message.origin, message.origin_offset, route, entry)
+            if entry.stage == HANDOVER and entry.served:
+                self._handed.put(self._id(message), entry.served, HANDED_SIZE + 8 * len(entry.served))
         return Distribution(joined((*route.hops, *passed)), route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:

@@ -241,6 +241,9 @@ class Host(Federation):
         if self._draining.waiting:  # no call: every batch comes by here
             self._draining.tick()
 
+    def happened_us(self, peer: str) -> int:
+        return self.node.happened_us(peer)
+
     def is_alive(self, peer: str) -> bool:
         return self.node.coordinator.is_alive(peer, self._now_us())
 
@@ -523,9 +526,9 @@ class Host(Federation):
         else:
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
-    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         self._catch_up.recalled(message)
-        self._copies.recalled(message, uses, holders, notes)
+        self._copies.recalled(message, uses, holders, copies)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())

@@ -217,6 +217,8 @@ class Leaving:
         found = [name for name in node.up if name in node.city.by_name]
         if not found:
             raise UsageError(f"{node.name} reaches no other broker: nobody could take what it has")
+        if node.name not in node.city.by_name:
+            return min(found)  # who has left has no place, and may still be asked
         return min(found, key=lambda name: (node.city.distance_km(node.name, name), name))
 
     def _reference(self) -> str:

@@ -61,6 +61,7 @@ class RetainedVersions:
             self._node.clock.heard(message.time_us)
         else:  # what a client says now is newer than what was, whatever the clocks say
             message.time_us = max(self._node.clock.stamp_us(), known[0] + 1)
+        self._node.clock.happened(message.time_us)
         if (message.time_us, message.origin or self._node.name) <= known:
             return False
         if message.payload:
