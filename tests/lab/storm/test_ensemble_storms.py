@@ -39,16 +39,10 @@ def test_a_storm_on_an_ensemble_is_read_as_it_is_printed() -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_a_coordinator_that_forgets_what_was_not_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ZooKeeperCoordinator, "failed", lambda self, facts: None)
-    monkeypatch.setattr(ZooKeeperCoordinator, "connected", _connected_without_asking_again)
-    assert any(found for seed in range(FIND_WITHIN) if (found := breaches(seed, "overlay")))
-
-
-def _connected_without_asking_again(self: ZooKeeperCoordinator, now_us: int) -> list[object]:
-    self._is_connected = True
-    self._judges_from_us = now_us + self._grace_us()
-    return []
+def test_a_coordinator_that_hears_only_the_first_of_several_facts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ZooKeeperCoordinator.facts_said
+    monkeypatch.setattr(ZooKeeperCoordinator, "facts_said", lambda self, facts, now_us: said(self, facts[:1], now_us))
+    assert any(found for seed in range(FIND_WITHIN) if (found := breaches(seed, "geographic")))
 
 
 @pytest.mark.timeout(3600)
