@@ -235,6 +235,14 @@ def test_when_an_edge_broker_is_lost_its_subscriptions_and_messages_are_the_cent
     assert made.sent(made.says(Publish("near/y", b"2")), CENTRAL) == [Publish("near/y", b"2")]
 
 
+def test_what_waits_for_an_edge_broker_that_does_not_come_goes_to_the_central_one_at_qos_0_too() -> None:
+    made = Client()
+    made.says(Publish("near/x", b"0"))
+    made.says(Publish("near/x", b"1", 1, packet_id=5))
+    expected = [Publish("near/x", b"0"), Publish("near/x", b"1", 1, packet_id=5)]
+    assert made.sent(made.core.way_lost("e1"), CENTRAL) == expected
+
+
 def test_without_the_central_broker_the_client_must_come_again() -> None:
     made = Client()
     made.opened("e1")

@@ -370,6 +370,7 @@ class ProxyCore:
         self._ids.forget(name)
         effects: list[Effect] = [CloseWay(name)]
         effects += self._ask_central_instead(name, way)
+        effects += [ToWay(CENTRAL, data) for data in way.waiting if data[0] & NOT_RETAIN == QOS0_PUBLISH]
         for packet_id, (owner, packet) in list(self._sent.items()):
             if owner == name and packet_id not in self._released:
                 self._sent[packet_id] = CENTRAL, packet
