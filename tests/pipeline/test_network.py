@@ -13,12 +13,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
-from metromq.errors import UsageError
+from metromq.errors import ConnectionLost, UsageError
 from metromq.journal import Journal
 from metromq.journal.identity import read_id
 from metromq.moments import text_of
+from metromq.pipeline import asking, network
+from metromq.pipeline.asking import BrokerPlace
 from metromq.pipeline.network import NetworkOptions
-from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice
+from metromq.pipeline.source import JournalBatchReader, JournalOptions, JournalStreamReader, read_slice
+from metromq.protocol.replay import BUSY, FetchAnswer, FetchRequest, failed
 from metromq.protocol.session import Hub, HubSettings, Snapshot
 from tests.certificates import make_certificates
 from tests.pipeline.data import T0_US, fill, journal_of
@@ -56,9 +59,9 @@ def rows(options: Any) -> list[dict[str, Any]]:
 
 def test_rows_are_the_same_as_from_the_disk(city: Path) -> None:
     with brokers(config(city / "b1"), config(city / "b2")) as places:
-        network = rows(NetworkOptions({"brokers": ",".join(places), "rowsPerPartition": "700"}))
-    assert len(network) == 3007
-    assert network == rows(JournalOptions({"path": str(city)}))
+        fetched = rows(NetworkOptions({"brokers": ",".join(places), "rowsPerPartition": "700"}))
+    assert len(fetched) == 3007
+    assert fetched == rows(JournalOptions({"path": str(city)}))
 
 
 def test_a_stream_resumes_exactly_and_tells_its_lag(spark: SparkSession, city: Path, tmp_path: Path) -> None:
@@ -120,8 +123,77 @@ def test_a_broker_that_is_away_does_not_stop_the_others(city: Path) -> None:
         end = reader.latestOffset(start, ReadAllAvailable())
         assert sorted(end.values()) == [0, 3000]
     assert reader.latestOffset(end, ReadAllAvailable()) == end, "the stream waits"
-    with pytest.raises(UsageError, match="no broker can be asked"):
-        reader.prepareForTriggerAvailableNow()  # a job that is to take what there is now says why it cannot
+
+
+def test_a_read_that_is_to_be_complete_leaves_no_broker_out(city: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream takes the missing part later; a job that ends, or a read, would not, and nobody would know."""
+    monkeypatch.setattr(network, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(network, "RETRY_S", 0.01)
+    with ExitStack() as stack:
+        [first] = stack.enter_context(brokers(config(city / "b1")))
+        with brokers(config(city / "b2")) as [second]:
+            options = NetworkOptions({"brokers": f"{first},{second}"})
+            start = options.initial()
+        for work in (
+            JournalStreamReader(options).prepareForTriggerAvailableNow,
+            JournalStreamReader(options).initialOffset,
+            JournalBatchReader(options).partitions,
+        ):
+            with pytest.raises(UsageError, match=f"{second} cannot be asked: .*leave it out of `brokers`"):
+                work()
+        again = JournalStreamReader(NetworkOptions({"brokers": f"{first},{second}"}))
+        with pytest.raises(UsageError, match=r"none of .* is the broker b2"):  # a checkpoint has a batch of both
+            again.partitions(start, {name: 7 for name in start})
+        without = JournalStreamReader(NetworkOptions({"brokers": first}))
+        without.prepareForTriggerAvailableNow()
+        assert sorted(without.latestOffset(start, ReadAllAvailable()).values()) == [0, 3000]
+
+
+def test_a_broker_that_answers_late_is_waited_for(city: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "RETRY_S", 0.01)
+    asked: list[str] = []
+    real = asking.ask_once
+
+    def late(place: BrokerPlace, request: FetchRequest) -> FetchAnswer:
+        asked.append(str(place))
+        if len(asked) <= 2:
+            raise ConnectionLost("it has just been started")
+        if len(asked) == 3:
+            return failed(BUSY, "the process that reads the journal ended: ask again")
+        return real(place, request)
+
+    monkeypatch.setattr(network, "ask_once", late)
+    with brokers(config(city / "b1"), config(city / "b2")) as places:
+        reader = JournalStreamReader(NetworkOptions({"brokers": ",".join(places)}))
+        reader.prepareForTriggerAvailableNow()
+        assert asked == [places[0]] * 4 + places[1:]
+        start = dict.fromkeys(reader.latestOffset({}, ReadMaxRows(2)), 0)
+        del asked[:]  # from here on nobody answers: the job must not end as if there were nothing
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert sorted(end.values()) == [7, 3000]
+        assert sum(part.end - part.start for part in reader.partitions(start, end)) == 3007
+
+
+def test_a_journal_that_has_lost_all_its_records(city: Path) -> None:
+    """Retention removed everything, and nothing new has come: a reader that was behind hears of it all the same."""
+    journal = Journal.open(city / "b3" / "journal", segment_bytes=1 << 14)
+    fill(journal, 400)
+    journal.sync()
+    for _ in range(2):
+        journal.write_snapshot(Snapshot(Hub(HubSettings(), None, "b3")).pieces())()
+    journal.remove_before(journal.next_offset, 0, 0.0, 0.0)
+    assert journal.first_offset == journal.next_offset == 400
+    journal.close()
+    name = f"b3/{read_id(city / 'b3' / 'journal')}"
+    with brokers(config(city / "b3")) as [place]:
+        for options in (NetworkOptions({"brokers": place}), JournalOptions({"path": str(city / "b3")})):
+            reader = JournalStreamReader(options)
+            reader.prepareForTriggerAvailableNow()
+            end = reader.latestOffset({name: 100}, ReadAllAvailable())
+            with pytest.raises(UsageError, match=r"offsets 100 to 399 are gone .*set failOnDataLoss=false"):
+                [list(read_slice(part)) for part in reader.partitions({name: 100}, end)]
+            assert reader.latestOffset(end, ReadAllAvailable()) == end == {name: 400}
+            assert reader.latestOffset({}, ReadAllAvailable()) == {}
 
 
 def test_what_stands_in_the_way_is_said(city: Path, tmp_path: Path) -> None:

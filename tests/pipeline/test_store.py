@@ -254,3 +254,31 @@ def test_every_table_can_be_written(tmp_path: Path) -> None:
         (file,) = TaskWriter(store, spec, "batch").write(empty.to_batches())
         assert '"numRecords": 1' in file.stats
         assert list(TaskWriter(store, spec, "batch").write([])) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "said"),
+    [
+        ("s3:///lake", {}, "names no bucket, s3://BUCKET/lake"),
+        ("gs:///lake", {}, "names no bucket, gs://BUCKET/lake"),
+        ("gs://bucket/lake", {}, "not set in the environment: GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gcs://bucket/lake", {"GOOGLE_APPLICATION_CREDENTIALS": "/no/such"}, "names no file: /no/such"),
+        ("abfs://box@account.dfs.core.windows.net/lake", {}, "not set in the environment: AZURE_STORAGE_ACCOUNT_KEY"),
+        ("abfss://box/lake", {"AZURE_STORAGE_ACCOUNT_KEY": "a2V5"}, "it names no storage account"),
+        ("hdfs://127.0.0.1:1/lake", {}, "Arrow needs Hadoop's libhdfs"),
+    ],
+)
+def test_what_a_store_lacks_is_said_at_once(place: str, settings: dict[str, str], said: str) -> None:
+    """Google's library would look for credentials for minutes, Azure's would end the process."""
+    with pytest.raises(UsageError, match=said):
+        store_at(place, settings)
+
+
+def test_addresses_in_azure() -> None:
+    settings = {"AZURE_STORAGE_ACCOUNT_KEY": "a2V5", "AZURE_STORAGE_ACCOUNT_NAME": "mine"}
+    for place in ("abfs://box@mine.dfs.core.windows.net/a/lake", "abfss://box/a/lake"):
+        store = store_at(place, settings)
+        assert store.tree.base_path == "box/a/lake/"
+        assert store.inside("messages").root.endswith("/a/lake/messages")
+    local = store_at("abfs://box/lake", settings | {"AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:10000"})
+    assert local.delta_options["azure_allow_http"] == "true"

@@ -48,6 +48,7 @@ def generated(seed: int) -> tuple[list[Row], list[Row]]:
     windows = [window_row(dice) for _ in range(80)]
     origins = [row for window in windows for row in origin_rows(dice, window)]
     assert {row["detail"] for row in origins} == {"b0", "b1", "b2"}
+    windows += [passed_on(row, topic) for row in windows if row["subject"] == "topic" for topic in ("t0", "t99")]
     return messages, [*windows, *origins]
 
 
@@ -63,6 +64,12 @@ def origin_rows(dice: random.Random, row: Row) -> list[Row]:
         for number, count in enumerate(counts)
         if count
     ]
+
+
+def passed_on(row: Row, topic: str) -> Row:
+    """What a broker says of a topic that it only passes on: all zeros."""
+    none = {name: 0 for name, value in row.items() if isinstance(value, int)}
+    return row | none | {"name": topic}
 
 
 def window_row(dice: random.Random) -> Row:

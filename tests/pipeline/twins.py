@@ -82,6 +82,7 @@ def traffic(messages: list[Row], telemetry: list[Row]) -> list[Row]:
             **{name: cell[name] for name in (*columns, "delivered_bytes", "opened", "closed")},
         }
         for (start, broker, topic), cell in list(cells.items())
+        if any(cell.values())
     ]
 
 
@@ -239,4 +240,5 @@ def delegation_inputs(rows: list[Row], seconds: float) -> list[Row]:
             "publications_per_second": made[topic, site] / seconds,
         }
         for topic, site in publishers
+        if publishers[topic, site] or subscribers[topic, site]
     ]

@@ -14,6 +14,7 @@ from metromq.control.data_directory import (
     is_free,
     keep_city,
     keep_place,
+    keep_worker,
     new_key,
     only_one,
     running_here,
@@ -21,6 +22,7 @@ from metromq.control.data_directory import (
 )
 from metromq.control.delegating import delegate, delegations, delegations_at
 from metromq.control.processes import Keeper
+from metromq.control.reclustering import ClusterChange, recluster
 from metromq.control.running import CityOptions, RunningCity
 from metromq.control.tracing import Leg, Trace, is_running, live_ask, planned_ask, trace
 
@@ -30,6 +32,7 @@ __all__ = [
     "CityNow",
     "CityOptions",
     "CityVersion",
+    "ClusterChange",
     "Keeper",
     "Leg",
     "ManagerDoor",
@@ -54,12 +57,14 @@ __all__ = [
     "is_running",
     "keep_city",
     "keep_place",
+    "keep_worker",
     "live_ask",
     "load_city",
     "need_manager",
     "new_key",
     "only_one",
     "planned_ask",
+    "recluster",
     "running_here",
     "trace",
     "with_chosen_ports",

@@ -5,28 +5,34 @@ A record is (broker, journal, offset), as it is on disk, and its row has the sam
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from logging import getLogger
 from typing import Any, Final
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from metromq.errors import MqttError, UsageError
+from metromq.errors import ConnectRefused, MqttError, UsageError
 from metromq.moments import time_of
 from metromq.pipeline.asking import BrokerLine, BrokerPlace, ask_once, give_back, take_line
 from metromq.pipeline.decode import decode_records
 from metromq.pipeline.keys import JournalKey, place_key, place_name
+from metromq.protocol import reasons
 from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
 FETCH_BYTES: Final = 512 << 10  # more saves no time, and while a broker passes on an answer its clients wait
-PATIENCE_S: Final = 60.0  # a broker may restart while a batch is read
+PATIENCE_S: Final = 60.0  # a broker may restart while it is asked, or while a batch is read
 RETRY_S: Final = 0.5
+_PASSING_REFUSALS: Final = (reasons.SERVER_UNAVAILABLE, reasons.SERVER_BUSY, reasons.QUOTA_EXCEEDED)
 _LOG: Final = getLogger("metromq")
 
 
 class NobodyAnswers(UsageError):
     """None of the brokers can be asked now."""
+
+
+class _Busy(MqttError):
+    """The broker answered that it has no time to answer."""
 
 
 class NetworkOptions:
@@ -44,10 +50,8 @@ class NetworkOptions:
 
     def initial(self) -> dict[str, int]:
         """Where a new stream starts: every broker must answer, or nobody knows where it would have started."""
-        found: dict[str, int] = {}
-        for place in self.places:
-            answer = self._status(place, self.since_us if self.since_us is not None else -1)
-            found[_name(answer)] = self._first(answer)
+        answers = self._all_statuses(self.since_us if self.since_us is not None else -1)
+        found = {_name(answer): self._first(answer) for answer in answers}
         self._check_names(found)
         return found
 
@@ -66,26 +70,65 @@ class NetworkOptions:
             raise UsageError(f"startingOffsets names {', '.join(strange)}; the brokers are {', '.join(sorted(known))}")
 
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """First offset and end of every journal that has something. A broker that is away is left out: the stream goes
-        on with the others, and with this one when it is back."""
-        found: dict[str, tuple[int, int]] = {}
+        """First offset and end of every journal that ever had something. A broker that is away is left out: the stream
+        goes on with the others, and with this one when it is back."""
+        answers, problems = self._answers_now()
+        if not answers:
+            raise NobodyAnswers(f"no broker can be asked: {problems}")
+        return _spans(answers)
+
+    def _answers_now(self) -> tuple[list[FetchAnswer], str]:
+        """Of the brokers that can be asked, and what is the matter with the others."""
+        answers: list[FetchAnswer] = []
         problems: list[str] = []
         for place in self.places:
             try:
-                answer = self._status(place)
+                answers.append(self._status(place))
             except MqttError as error:
                 problems.append(f"{place}: {error}")
-                continue
-            if answer.end > answer.first:
-                found[_name(answer)] = (answer.first, answer.end)
-        for problem in problems:
-            _LOG.warning("a broker cannot be asked now: %s", problem)
-        if len(problems) == len(self.places):
-            raise NobodyAnswers(f"no broker can be asked: {'; '.join(problems)}")
-        return found
+                _LOG.warning("a broker cannot be asked now: %s", problems[-1])
+        return answers, "; ".join(problems)
+
+    def bounds_of(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """The same when the brokers of these journals have answered: a plan that was made before is being read."""
+        wanted = {place_key(name).broker for name in names}
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answers, problems = self._answers_now()
+            missing = wanted - {answer.broker for answer in answers}
+            if not missing:
+                return _spans(answers)
+            if not problems or time.monotonic() > deadline:
+                places = ", ".join(map(str, self.places))
+                raise UsageError(
+                    f"none of {places} is the broker {', '.join(sorted(missing))}" + (f" ({problems})" * bool(problems))
+                )
+            time.sleep(RETRY_S)
+
+    def all_bounds(self) -> dict[str, tuple[int, int]]:
+        """The same of all brokers without exception, for reads that are to be complete and come to an end."""
+        return _spans(self._all_statuses())
+
+    def _all_statuses(self, since_us: int = -1) -> list[FetchAnswer]:
+        deadline = time.monotonic() + PATIENCE_S
+        return [self._patient_status(place, since_us, deadline) for place in self.places]
+
+    def _patient_status(self, place: BrokerPlace, since_us: int, deadline: float) -> FetchAnswer:
+        while True:
+            try:
+                return self._status(place, since_us)
+            except MqttError as error:
+                if time.monotonic() > deadline or not _may_pass(error):
+                    raise UsageError(
+                        f"{place} cannot be asked: {error}; nothing was read, since what this broker has would be"
+                        " missing. Start it, or leave it out of `brokers`"
+                    ) from error
+            time.sleep(RETRY_S)
 
     def _status(self, place: BrokerPlace, since_us: int = -1) -> FetchAnswer:
         answer = ask_once(place, FetchRequest(since_us=since_us, max_bytes=0))
+        if answer.code == BUSY:
+            raise _Busy(answer.error)
         if answer.code:
             raise UsageError(f"{place}: {answer.error}")
         if self._by_broker.setdefault(answer.broker, place) != place:
@@ -96,10 +139,7 @@ class NetworkOptions:
         """Each journal's offsets, cut so that a long journal keeps more than one core busy."""
         keys = {name: place_key(name) for name in spans}
         if any(key.broker not in self._by_broker for key in keys.values()):
-            self.bounds()
-        missing = [key.broker for key in keys.values() if key.broker not in self._by_broker]
-        if missing:
-            raise UsageError(f"none of {', '.join(map(str, self.places))} is the broker {', '.join(missing)}")
+            self.bounds_of(spans)
         return [
             NetworkSlice(
                 keys[name],
@@ -196,6 +236,15 @@ def _table(part: NetworkSlice, answer: FetchAnswer) -> Any:
     offsets = np.frombuffer(answer.offsets, np.int64)
     lengths = np.frombuffer(answer.lengths, np.uint32).astype(np.int64)
     return decode_records(part.key.broker, offsets, lengths, answer.bodies, part.key.journal)
+
+
+def _spans(answers: list[FetchAnswer]) -> dict[str, tuple[int, int]]:
+    """Also of journals whose every record retention removed: a reader that is behind must hear of it."""
+    return {_name(answer): (answer.first, answer.end) for answer in answers if answer.end}
+
+
+def _may_pass(error: MqttError) -> bool:
+    return not isinstance(error, ConnectRefused) or error.reason_code in _PASSING_REFUSALS
 
 
 def _name(answer: FetchAnswer) -> str:

@@ -4,7 +4,7 @@ Reading: partitions are brokers, offsets are journal offsets, so that Spark's ch
 Writing: QoS 1, every message acknowledged before the batch commits; a batch that Spark repeats is published again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,16 +97,23 @@ class JournalOptions:
         return {broker: end if latest else first for broker, (first, end) in self.bounds().items()}
 
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """First offset and end of every journal that has something, by its name in offsets."""
+        """First offset and end of every journal that ever had something, by its name in offsets; also of those whose
+        every record retention removed, since a reader that is behind must hear of it."""
         found: dict[str, tuple[int, int]] = {}
         for broker, folder in journals(self.path, self.broker).items():
             name = place_name(JournalKey(broker, read_id(folder)))
             reader = JournalReader(folder)
             first, end = reader.bounds()
             reader.close()
-            if end > first:
+            if end:
                 found[name] = (first, end)
         return found
+
+    def all_bounds(self) -> dict[str, tuple[int, int]]:
+        return self.bounds()  # a directory that is not there is an error at once
+
+    def bounds_of(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        return self.bounds()
 
     def slices(self, spans: dict[str, tuple[int, int]]) -> list["JournalSlice"]:
         """Each journal's offsets, cut so that a long journal keeps more than one core busy."""
@@ -147,7 +154,7 @@ class JournalBatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._options.slices(self._options.bounds())
+        return self._options.slices(self._options.all_bounds())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_slice(partition)
@@ -161,7 +168,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def __init__(self, options: "ReadOptions") -> None:
         self._options = options
-        self._target: dict[str, int] | None = None
+        self._target: dict[str, tuple[int, int]] | None = None
         self._newest: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, int]:
@@ -175,21 +182,17 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {broker: end for broker, (_, end) in self._options.bounds().items()}
+        """What there is now, of every broker. From here on nobody is asked again: a broker that is away later fails the
+        read of its part, where one that is left out of a plan would be missing without a word."""
+        self._target = self._options.all_bounds()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         try:
-            bounds = self._options.bounds()
+            bounds = self._options.bounds() if self._target is None else self._target
         except NobodyAnswers:  # a stream outlives its brokers: it goes on when one is back
             return start
         start = _with_names(start, bounds)
         self._newest = start | {name: end for name, (_, end) in bounds.items()}
-        if self._target is not None:
-            bounds = {
-                name: (first, min(end, self._target[name]))
-                for name, (first, end) in bounds.items()
-                if name in self._target
-            }
         spans = {name: (start.get(name, first), end) for name, (first, end) in bounds.items()}
         waiting = {name: max(end - begin, 0) for name, (begin, end) in spans.items()}
         most = None if isinstance(limit, ReadAllAvailable) else limit.max_rows
@@ -204,7 +207,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     name: start[broker]
                 }  # the batch in which an older checkpoint learnt the journal's name
         new = [name for name in end if name not in start]
-        first = {name: low for name, (low, _) in self._options.bounds().items()} if new else {}
+        known = self._target or (self._options.bounds_of(new) if new else {})
+        first = {name: low for name, (low, _) in known.items()}
         spans = {name: (start.get(name, first.get(name, 0)), stop) for name, stop in end.items()}
         return self._options.slices({name: span for name, span in spans.items() if span[1] > span[0]})
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
@@ -30,16 +31,18 @@ _SETTINGS: Final = {
         "AWS_DEFAULT_REGION",
         "AWS_ENDPOINT_URL",
     ),
-    "abfs": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    "abfs": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ENDPOINT"),
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
     "hdfs": (),
     "file": (),
 }
 _NEEDED: Final = {
     "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
-    "abfs": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    "abfs": ("AZURE_STORAGE_ACCOUNT_KEY",),
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
 }
+_ALLOWANCES: Final = (("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"), ("AZURE_STORAGE_ENDPOINT", "azure_allow_http"))
+_BUCKETS: Final = ("s3", "abfs", "gs")  # whose addresses begin with the name of one
 _ALSO: Final = {"s3a": "s3", "abfss": "abfs", "gcs": "gs"}  # other names of the same
 _AT_ONCE: Final = 8  # requests
 _SECONDS: Final = 20.0  # for one request of the file layer
@@ -92,8 +95,13 @@ class Store:
     @property
     def delta_options(self) -> dict[str, str]:
         """As deltalake wants it."""
-        endpoint = self._settings.get("AWS_ENDPOINT_URL", "")
-        return self._settings | ({"AWS_ALLOW_HTTP": "true"} if endpoint.startswith("http://") else {})
+        for name, permission in (
+            ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"),
+            ("AZURE_STORAGE_ENDPOINT", "azure_allow_http"),
+        ):
+            if self._settings.get(name, "").startswith("http://"):
+                return self._settings | {permission: "true"}
+        return self._settings
 
     def _where(self, path: str) -> str:
         return f"{self._base}/{path}".rstrip("/")
@@ -269,15 +277,32 @@ def _from_environment(scheme: str) -> dict[str, str]:
 
 
 def _file_system(place: str, scheme: str, known: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
+    _demand_settings(place, scheme, known)
     try:
         if scheme == "s3":
             return _s3(known), place.removeprefix("s3://")
-        if scheme == "abfs" and "AZURE_STORAGE_ACCOUNT_KEY" in known:
+        if scheme == "abfs":
             return _azure(place, known)
+        if scheme == "gs":
+            return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_SECONDS)), place.removeprefix("gs://")
         files, base = fs.FileSystem.from_uri(place)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot use {place}: {_first_line(error)}{_hint(place, known)}") from error
     return files, base
+
+
+def _demand_settings(place: str, scheme: str, known: Mapping[str, str]) -> None:
+    """What Azure's and Google's libraries do not find they look for elsewhere, for minutes, or end the process."""
+    if scheme in _BUCKETS and not urlsplit(place).hostname:
+        raise UsageError(f"cannot use {place}: it names no bucket, {scheme}://BUCKET/lake")
+    missing = [name for name in _NEEDED.get(scheme, ()) if name not in known]
+    if scheme in ("abfs", "gs") and missing:
+        raise UsageError(f"cannot use {place}{_hint(place, known)}")
+    if scheme == "gs" and not os.path.isfile(known["GOOGLE_APPLICATION_CREDENTIALS"]):
+        raise UsageError(
+            f"cannot use {place}: GOOGLE_APPLICATION_CREDENTIALS names no file:"
+            f" {known['GOOGLE_APPLICATION_CREDENTIALS']}"
+        )
 
 
 def _s3(known: Mapping[str, str]) -> fs.S3FileSystem:
@@ -299,7 +324,14 @@ def _azure(place: str, known: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
     """abfs://container@account.dfs.core.windows.net/path, or abfs://container/path with the account's name apart."""
     parts = urlsplit(place)
     account = (parts.hostname or "").split(".")[0] if parts.username else known.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-    files = fs.AzureFileSystem(account_name=account, account_key=known["AZURE_STORAGE_ACCOUNT_KEY"])
+    if not account:
+        raise ValueError("it names no storage account: abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/lake")
+    elsewhere = urlsplit(known.get("AZURE_STORAGE_ENDPOINT", ""))
+    options: dict[str, str] = {}
+    if elsewhere.netloc:
+        for service in ("blob_storage", "dfs_storage"):
+            options |= {f"{service}_authority": elsewhere.netloc, f"{service}_scheme": elsewhere.scheme}
+    files = fs.AzureFileSystem(account, account_key=known["AZURE_STORAGE_ACCOUNT_KEY"], **options)
     return files, f"{parts.username or parts.hostname}{parts.path}"
 
 
@@ -314,4 +346,9 @@ def _hint(place: str, known: Mapping[str, str]) -> str:
     said = f"; not set in the environment: {', '.join(missing)}" if missing else ""
     if scheme == "s3" and "AWS_ENDPOINT_URL" not in known:
         said += "; for a store that is not Amazon's, set AWS_ENDPOINT_URL"
+    if scheme == "hdfs":
+        said += (
+            "; Arrow needs Hadoop's libhdfs and its classes: set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME and"
+            " CLASSPATH=$(hadoop classpath --glob)"
+        )
     return said

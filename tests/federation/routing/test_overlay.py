@@ -160,7 +160,7 @@ def test_a_lost_publisher_is_left_for_another_and_what_waited_goes_around() -> N
         network.settle()
     assert ("at0", "at80") in around
     assert feeds(network, "bus/7") == {"at60": "at0"}
-    hops = node.route("bus/7", 2, "at0", 1, ("at0",), check=True, targets=("at60",)).hops
+    hops = node.routes.route("bus/7", 2, "at0", 1, ("at0",), check=True, targets=("at60",)).hops
     assert [(hop.peer, hop.stage_name) for hop in hops] == [("at60", "final")]
 
 

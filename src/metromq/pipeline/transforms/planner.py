@@ -36,11 +36,12 @@ def _service(telemetry: DataFrame, subject: str, detail: str, seconds: float) ->
 
 
 def delegation_inputs(traffic: DataFrame, seconds: float) -> DataFrame:
-    """Per topic and site that has to do with it: who publishes and subscribes there, and everywhere else.
+    """Per topic and site with publishers or subscribers of it: how many are there, and everywhere else.
 
     Counts are the largest of any minute at each broker: a client that is there all day counts once.
     """
-    inside = per_site(traffic, [], ["publications"], ["publishers", "subscribers"]).select(
+    sites = per_site(traffic, [], ["publications"], ["publishers", "subscribers"])
+    inside = sites.where("publishers > 0 OR subscribers > 0").select(
         "topic",
         "site",
         F.col("publishers").alias("publishers_inside"),

@@ -9,6 +9,15 @@ WINDOW_SECONDS: Final = 60
 _MINUTE: Final = ["window_start", "broker", "topic"]
 _WINDOW: Final = ["broker", "topic", "start", "length"]  # of a broker's own windows, in microseconds
 _OTHERS: Final = ("delivered_bytes", "opened", "closed")
+_COUNTS: Final = (
+    "publications",
+    "published_bytes",
+    "publishers",
+    "subscribers",
+    "deliveries_local",
+    "deliveries_remote",
+    *_OTHERS,
+)
 
 
 def window_of(time: str) -> Column:
@@ -42,25 +51,13 @@ def traffic(messages: DataFrame, telemetry: DataFrame, sites: DataFrame) -> Data
         F.greatest(_zero("publishers"), _zero("more_publishers")).alias("publishers"),
     )
     both = made.drop("site").join(_delivered(telemetry, windows, made, where), _MINUTE, "full")
-    return _placed(both, where).select(
-        F.to_date("window_start").alias("day"),
-        "window_start",
-        "topic",
-        "site",
-        "broker",
-        _zero("publications").alias("publications"),
-        (_zero("publications") / F.lit(float(WINDOW_SECONDS))).alias("rate"),
-        *(
-            _zero(name).alias(name)
-            for name in (
-                "published_bytes",
-                "publishers",
-                "subscribers",
-                "deliveries_local",
-                "deliveries_remote",
-                *_OTHERS,
-            )
-        ),
+    counts = [_zero(name).alias(name) for name in _COUNTS]
+    return (
+        _placed(both, where)
+        .select("window_start", "topic", "site", "broker", *counts)
+        .where(" OR ".join(f"{name} > 0" for name in _COUNTS))  # a broker that only passes a topic on counts nothing
+        .withColumn("day", F.to_date("window_start"))
+        .withColumn("rate", F.col("publications") / F.lit(float(WINDOW_SECONDS)))
     )
 
 
