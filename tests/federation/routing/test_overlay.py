@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from metromq.federation.city import BrokerSpec, City, LinkSecurity, OverlaySettings, grid_city
 from metromq.federation.effects import GoAround
 from metromq.federation.explaining import explain_step
-from metromq.federation.routing.overlay import OverlayWays, TopicOverlay
+from metromq.federation.routing.overlay import OverlayWays
+from metromq.federation.routing.overlay_map import TopicOverlay
 from metromq.federation.stages import HOP_LIMIT
 from tests.federation.network import Network
 
