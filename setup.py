@@ -25,8 +25,11 @@ HOT_MODULES: list[str] = [
 # What brokers do all the time though nothing happens: they greet each other, and look whose time has come. A storm of
 # simulated brokers spends most of its time here. Classes in which tests plant bugs stay plain, so that they can.
 HOT_MODULES += [
-    *(f"src/metromq/federation/{name}.py" for name in ("clock_skew", "effects", "node", "silences")),
-    *(f"src/metromq/federation/coordination/{name}.py" for name in ("coordinator", "embedded", "facts", "watch")),
+    *(f"src/metromq/federation/{name}.py" for name in ("clock_skew", "effects", "node", "route_book", "silences")),
+    *(
+        f"src/metromq/federation/coordination/{name}.py"
+        for name in ("contacts", "coordinator", "embedded", "facts", "watch")
+    ),
     *(f"src/metromq/federation/links/{name}.py" for name in ("frames", "mqtt_transport", "transport")),
     *(f"src/metromq/federation/host/{name}.py" for name in ("host", "timers")),
     *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "network", "sim_broker")),
@@ -43,4 +46,5 @@ def compiled() -> list[object]:
     return mypycify(HOT_MODULES, opt_level="3", debug_level="0")
 
 
-setup(ext_modules=compiled())
+# One large extension has the code, and each module a small one: they are compiled side by side.
+setup(ext_modules=compiled(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

@@ -12,7 +12,7 @@ import metromq
 from metromq.protocol.wire import decoding
 
 ROOT = Path(metromq.__file__).parent
-PURE_ROOMS = ("protocol", "federation", "planning", "client/core")
+PURE_ROOMS = ("protocol", "federation", "planning", "client/core", "control/core")
 FORBIDDEN = {
     *("asyncio", "socket", "selectors", "ssl", "threading", "subprocess", "signal", "multiprocessing"),
     *("os", "io", "pathlib", "shutil", "tempfile", "importlib"),
@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "city_file": {"federation"},
     "broker": {"protocol", "federation", "client", "journal", "telemetry"},
     "pipeline": {"protocol", "federation", "client", "journal", "telemetry"},
-    "control": {"federation", "city_file"},
+    "control": {"protocol", "federation", "planning", "telemetry", "city_file"},
     "lab": {"protocol", "federation", "client", "control", "planning"},
     "gateway": {"protocol"},
     "cli": {"gateway", "protocol", "federation", "client", "planning", "broker", "pipeline", "control", "lab"},

@@ -31,7 +31,7 @@ WAY = (
     # To whom.
     "federation/host/host.py",
     "federation/host/copies.py",
-    "federation/node.py",
+    "federation/route_book.py",
     "protocol/remembered.py",
     # Written down, and queued.
     "protocol/session/records.py",

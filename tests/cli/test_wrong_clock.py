@@ -24,14 +24,14 @@ LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 
 @contextlib.contextmanager
-def serve(file: Path, data: Path, name: str, ahead_s: int) -> Iterator[Path]:
+def serve(file: Path, data: Path, name: str, ahead_s: int, *words: str) -> Iterator[Path]:
     """A broker whose wall clock is ahead, and its log."""
     command = [sys.executable, "-m", "metromq.cli.main", "serve", "--city", str(file), "--data", str(data)]
     fake = {"LD_PRELOAD": str(LIBRARIES[0]), "FAKETIME": f"+{ahead_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     log = data.parent / f"{name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--name", name], stderr=out, env={**environment(), **(fake if ahead_s else {})}
+            [*command, "--name", name, *words], stderr=out, env={**environment(), **(fake if ahead_s else {})}
         )
     try:
         yield log

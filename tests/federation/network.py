@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Callable
 
 from metromq.federation.city import City
-from metromq.federation.effects import Effect, NeighboursChanged, Send
+from metromq.federation.distribution import Distribution
+from metromq.federation.effects import Drain, Effect, NeighboursChanged, Send
 from metromq.federation.links.batch import CHECK, LinkMessage, decode_batch, encode_batch
 from metromq.federation.links.frames import encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, SHARE, Inbox
-from metromq.federation.node import Distribution, Node
+from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, HOP_LIMIT
 from metromq.protocol.session.message import Message
 from metromq.protocol.topics.names import matches
@@ -75,6 +76,11 @@ class Network:
                 self._waiting.append(lambda to=effect.peer, data=data: self._frame(at, to, data))  # type: ignore[misc]
             elif isinstance(effect, NeighboursChanged):
                 self._waiting.append(self.link)
+            elif isinstance(effect, Drain):  # what was sent before is brought before
+                self._waiting.append(lambda drain=effect: self._drained(at, drain))  # type: ignore[misc]
+
+    def _drained(self, at: str, drain: Drain) -> None:
+        self.run(at, self.nodes[at].drained(drain, self.now_us))
 
     def _frame(self, sender: str, receiver: str, data: bytes) -> None:
         if not {sender, receiver} & self.lost and sender in self.nodes[receiver].up:
@@ -91,8 +97,8 @@ class Network:
         self._sequence += 1
         message = Message(topic, payload, qos, origin=name, origin_offset=self._sequence if qos else -1)
         self._deliver(name, message)
-        self.nodes[name].published(topic)
-        self._forward(name, message, self.nodes[name].route(topic, CLIENT, name, self._sequence, limit=limit))
+        self.nodes[name].routes.published(topic)
+        self._forward(name, message, self.nodes[name].routes.route(topic, CLIENT, name, self._sequence, limit=limit))
         self.settle()
 
     def _deliver(self, name: str, message: Message) -> None:
@@ -124,5 +130,5 @@ class Network:
                 lists = (entry.served, shares, entry.shares_done)
                 node = self.nodes[receiver]
                 rest = (check, entry.limit, entry.targets)
-                route = node.route(message.topic, entry.stage, message.origin, number, *lists, *rest)
+                route = node.routes.route(message.topic, entry.stage, message.origin, number, *lists, *rest)
                 self._forward(receiver, message, route)

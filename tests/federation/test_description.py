@@ -44,8 +44,8 @@ def test_a_change_is_told_to_one_broker_and_followed_by_all() -> None:
         assert (node.description.author, node.description.at) == ("ann", "b20")
         assert node.city.homes["1/2"] == "b30"
         assert node.table.owner("1/2") == "b30"
-        assert node.following == dict.fromkeys(CITY_OF_4.names, 1)
-        assert node.history == [Description(0, CITY_OF_4)]
+        assert node.descriptions.followed_by == dict.fromkeys(CITY_OF_4.names, 1)
+        assert node.descriptions.earlier == [Description(0, CITY_OF_4)]
     assert len({node.table.digest() for node in network.nodes.values()}) == 1
 
 
@@ -60,7 +60,7 @@ def test_who_was_away_catches_up_and_until_then_is_no_stranger() -> None:
     network.link()
     network.step(3)
     assert network.nodes["b10"].description.epoch == 1
-    assert network.nodes["b00"].following["b10"] == 1
+    assert network.nodes["b00"].descriptions.followed_by["b10"] == 1
     assert network.nodes["b10"].table.owner("1/2") == "b30"
 
 
@@ -88,7 +88,7 @@ def test_a_restart_remembers_the_city_and_what_it_was_before() -> None:
         for keep in kept:
             again.restore(keep.peer, keep.frame, 0)
         assert again.description == node.description
-        assert again.history == node.history
+        assert again.descriptions.earlier == node.descriptions.earlier
         assert "late" in again.peers
         assert again.table.digest() == node.table.digest()
 

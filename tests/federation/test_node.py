@@ -57,7 +57,7 @@ def test_interest_is_kept_and_brings_retained_and_missed_messages() -> None:
     late = broker.frame("b13", wants("1/2/+", age_ms=9), 0)
     assert of_kind(late, Replay) == [Replay("b13", (("1/2/+", 9000),))]
     assert of_kind(late, SendRetained) == [SendRetained("b13", ("1/2/+",))]
-    assert [hop.peer for hop in broker.route("1/2/x").hops] == ["b13"]
+    assert [hop.peer for hop in broker.routes.route("1/2/x").hops] == ["b13"]
 
 
 def test_a_hello_with_another_digest_asks_for_everything() -> None:
@@ -85,7 +85,7 @@ def test_a_restarted_node_knows_what_it_kept() -> None:
             again.restore(keep.peer, keep.frame, 0)
         assert again.interest.digest("b13") == broker.interest.digest("b13")
         assert again.table.digest() == broker.table.digest()
-        assert [hop.peer for hop in again.route("1/2/x").hops] == ["b13"]
+        assert [hop.peer for hop in again.routes.route("1/2/x").hops] == ["b13"]
 
 
 def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
@@ -101,7 +101,7 @@ def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
     effects = broker.tick(10_000_000)
     assert broker.table.owner("1/2") == "b13", "b10 was never heard"
     assert Send("b00", RetainedRequest(("1/2/#",))) in effects
-    hops = {hop.peer: hop.stage for hop in broker.route("1/2/x").hops}
+    hops = {hop.peer: hop.stage for hop in broker.routes.route("1/2/x").hops}
     assert hops == {"b12": HANDOVER}
 
 
@@ -114,7 +114,7 @@ def test_a_home_broker_claims_its_area_back_and_says_so_to_everyone() -> None:
         "b13",
         "b00",
     }
-    assert [(hop.peer, hop.stage) for hop in node("b33").route("1/2/x").hops] == [("b12", OWNER)]
+    assert [(hop.peer, hop.stage) for hop in node("b33").routes.route("1/2/x").hops] == [("b12", OWNER)]
 
 
 def test_peers_that_break_the_rules_are_told_apart() -> None:
@@ -129,13 +129,13 @@ def test_peers_that_break_the_rules_are_told_apart() -> None:
 
 def test_a_cached_route_follows_interest() -> None:
     broker = node("b12", "b13", "b00")
-    assert broker.route("1/2/x").hops == ()
+    assert broker.routes.route("1/2/x").hops == ()
     broker.frame("b13", wants("1/2/x"), 0)
-    assert len(broker.route("1/2/x").hops) == 1
+    assert len(broker.routes.route("1/2/x").hops) == 1
     broker.frame("b00", wants("1/#"), 0)
-    assert len(broker.route("1/2/x").hops) == 2
+    assert len(broker.routes.route("1/2/x").hops) == 2
     broker.frame("b13", encode_frame(Interest(True, (), ())), 0)
-    assert [hop.peer for hop in broker.route("1/2/x").hops] == ["b00"]
+    assert [hop.peer for hop in broker.routes.route("1/2/x").hops] == ["b00"]
 
 
 CHANGES: tuple[Callable[[Node, int], object], ...] = (
@@ -173,17 +173,17 @@ def test_a_remembered_route_is_the_one_that_would_be_found_now() -> None:
     for now_us, change in enumerate((*steps, CHANGES[-1])):
         change(broker, now_us)
         for item in (*ARRIVALS, *ARRIVALS):
-            fresh, _ = distribute(broker, item)
+            fresh, _ = distribute(broker.routes, item)
             words = item.topic, item.stage, item.origin, item.number, item.served, (), item.shares_done
-            assert broker.route(*words, item.check, item.limit) == fresh, (now_us, item)
+            assert broker.routes.route(*words, item.check, item.limit) == fresh, (now_us, item)
 
 
 def test_the_way_of_a_peers_message_is_looked_up_once() -> None:
     broker = node("b12", "b13", "b00")
-    first = broker.route("1/2/x", OWNER, "b31", 1, ("b13",))
-    assert broker.route("1/2/x", OWNER, "b31", 2, ("b13",)) is first
+    first = broker.routes.route("1/2/x", OWNER, "b31", 1, ("b13",))
+    assert broker.routes.route("1/2/x", OWNER, "b31", 2, ("b13",)) is first
     broker.frame("b00", wants("1/2/x"), 0)
-    assert [hop.peer for hop in broker.route("1/2/x", OWNER, "b31", 3, ("b13",)).hops] == ["b00"]
+    assert [hop.peer for hop in broker.routes.route("1/2/x", OWNER, "b31", 3, ("b13",)).hops] == ["b00"]
 
 
 def test_a_remote_subscription_takes_little_memory() -> None:

@@ -81,7 +81,7 @@ def serve_broker(
                     links = [link for link in host.links.values() if link.up]
                     backlog = sum(link.backlog.unsettled() for link in links)
                     entries = {entry.key: entry.owner for entry in host.node.table.entries()}
-                    followed = min(host.node.following.values()) >= host.node.description.epoch
+                    followed = min(host.node.descriptions.followed_by.values()) >= host.node.description.epoch
                     digest = host.node.table.digest()
                     state = host.leaving.state
                     clients = len(broker.hub.sessions.by_client_id)
@@ -114,7 +114,7 @@ def move_area(area: str, home: str, host: Host) -> None:
 
 
 def undo(host: Host) -> None:
-    host.change_city(host.node.history[-1].city, "somebody", "undo")
+    host.change_city(host.node.descriptions.earlier[-1].city, "somebody", "undo")
 
 
 def take_in(spec: BrokerSpec, host: Host) -> None:

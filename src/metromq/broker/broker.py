@@ -12,7 +12,7 @@ from metromq.broker import logs
 from metromq.broker.auth.authenticator import Authenticator
 from metromq.broker.doorstep import TlsDoor, most_newcomers
 from metromq.broker.file_access import FileAccess
-from metromq.broker.http_listener import HttpListener
+from metromq.broker.http_listener import HttpAnswer, HttpListener
 from metromq.broker.hub_storage import HubStorage
 from metromq.broker.peers.certificates import dialling_context, link_door
 from metromq.broker.peers.city_access import CityAccess
@@ -142,7 +142,7 @@ class Broker:
             config, self.cycle, self.host, where, gauges, lambda: keeper.problem if keeper else ""
         )
         if config.metrics.port is not None:
-            pages, orders = self._reporter.pages(), {}
+            pages, orders = {**self._reporter.pages(), "/windows": self._windows_page}, {}
             if self.host is not None:
                 desk = CityDesk(self.host, self._newcomers, self.cycle)
                 pages, orders = pages | desk.pages(), desk.orders()
@@ -164,6 +164,11 @@ class Broker:
         self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
+
+    def _windows_page(self, query: Mapping[str, str]) -> HttpAnswer:
+        if self._recording is None:
+            return HttpAnswer(b"nothing is counted here: set recorder.keep_counts\n", status=404)
+        return self._recording.windows_page(query)
 
     def _site(self) -> str:
         """Where the city's file says that this broker stands; a broker at no site is one of its own."""

@@ -2,11 +2,14 @@
 
 import asyncio
 import sys
+from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
 from metromq.broker import logs
+from metromq.broker.http_listener import HttpAnswer
 from metromq.federation.host import WILL_SUFFIX, Host
 from metromq.protocol.session import Hub, TopicCount
 from metromq.supervising import Pace, ended_in_time, keep_running
@@ -26,6 +29,7 @@ RESTART_S = 1.0
 MAX_RESTART_S = 60.0
 LOOK_EVERY = 1_000  # windows between two looks at how many wait
 MOST_WAITING = 60_000  # a week of windows of ten seconds
+MOST_RECENT_BYTES = 4 << 20  # of windows that are kept for whoever asks, the last ones
 STOP_S = 30.0  # Python alone may need seconds to start on a small machine
 
 
@@ -115,12 +119,20 @@ class Recording:
         self._name = hub.name
         self._telemetry = Telemetry(hub, site, window_s, host)
         self._spooled = 0
+        self._recent: deque[bytes] = deque()
         self._process: asyncio.subprocess.Process | None = None
         self._writer = ThreadPoolExecutor(1, "telemetry")  # the disk's pace is not the event loop's
 
     def tick(self, force: bool = False) -> None:
         for window in self._telemetry.take(force):
+            self._recent.append(window.encode())
+            while len(self._recent) > 1 and sum(map(len, self._recent)) > MOST_RECENT_BYTES:
+                self._recent.popleft()
             self._writer.submit(self._write, window)
+
+    def windows_page(self, query: Mapping[str, str]) -> HttpAnswer:
+        """The last windows, the oldest first: the recorder takes those on disk away, and a manager may be elsewhere."""
+        return HttpAnswer(b'{"windows":[' + b",".join(self._recent) + b"]}\n", "application/json")
 
     def _write(self, window: TelemetryWindow) -> None:
         try:

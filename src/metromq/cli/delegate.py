@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from metromq.control import DEFAULT_DATA, city_running, delegate, delegations
+from metromq.cli.manager_options import show_plan
+from metromq.control import DEFAULT_DATA, ManagerDoor, city_running, delegate, delegations, find_manager
 from metromq.errors import UsageError
 from metromq.federation import Delegation
 
@@ -46,7 +47,8 @@ def command(
 ) -> None:
     """Make BROKER responsible for the topics of FILTER; without arguments, show who has which.
 
-    For cities with routing = "delegation". Asks the central broker, and waits until it is done.
+    For cities with routing = "delegation". Asks the manager if one runs here, else the central broker, and waits until
+    it is done.
     """
     city = city_running(city_name, data, os.environ)
     if topic_filter is None:
@@ -55,6 +57,10 @@ def command(
     if back == bool(broker):
         raise UsageError("name the broker that gets the filter, or --return, and not both")
     to = city.broker(broker).name if broker else ""
+    manager = find_manager(data)
+    if manager is not None:
+        _through(manager, topic_filter, to, as_json)
+        return
     found = asyncio.run(delegate(city, data, topic_filter, to, WAIT_S))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found) if found is not None else None))
@@ -62,6 +68,12 @@ def command(
         click.echo(_outcome(topic_filter, to, found))
     if to and to != city.central and (found is None or found.broker != to):
         raise UsageError("the hand-over was given up, and nothing has changed; are all brokers up? `metromq status`")
+
+
+def _through(manager: ManagerDoor, topic_filter: str, to: str, as_json: bool) -> None:
+    """Where a manager runs, it does it: proxies are told, and the audit log has it."""
+    body = {"filter": topic_filter, "broker": to}
+    show_plan(manager.ask("POST", "/topics", body, wait_s=2 * WAIT_S), as_json)
 
 
 def _outcome(topic_filter: str, to: str, found: Delegation | None) -> str:

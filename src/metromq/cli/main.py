@@ -14,9 +14,15 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: module, what it does
     "status": ("metromq.cli.status", "Show what runs where in a city, and the traffic between brokers."),
     "explain": ("metromq.cli.explain", "Trace a message or a subscription through a city."),
     "delegate": ("metromq.cli.delegate", "Make a broker of the city responsible for a topic filter."),
+    "recluster": ("metromq.cli.recluster", "Give the topics of a running overlay the clusters that were proposed."),
+    "manager": ("metromq.cli.manager", "Manage a city with delegation: topics, services, devices, proxies."),
+    "service": ("metromq.cli.service", "Run services at the edge: add, list, remove, logs."),
+    "devices": ("metromq.cli.devices", "Show and change the edge devices of a manager."),
+    "loop": ("metromq.cli.loop", "Move topics and services to where traffic wants them."),
     "proxy": ("metromq.cli.proxy", "Stand between clients and a city with delegation."),
     "tunnel": ("metromq.cli.tunnel", "Bring the clients of proxies to an edge broker."),
     "serve": ("metromq.cli.serve", "Run one broker, on its own or as part of a city."),
+    "coordinate": ("metromq.cli.coordinate", "Run a coordination worker of a city with clusters of publishers."),
     "city": ("metromq.cli.city", "Show and change a running city: apply, undo, history, tokens for newcomers."),
     "area": ("metromq.cli.area", "Move areas between brokers of a running city."),
     "leave": ("metromq.cli.leave", "Make a broker leave its city for good, with all it has handed over."),
@@ -37,7 +43,12 @@ Examples:
 \b
 `metromq COMMAND --help` has the options of a command and more examples.
 """
-EXTRAS = {"pipeline": "pipeline", "plan": "plan", "lab": "lab"}  # commands that need more than the bare package
+EXTRAS = {
+    "pipeline": "pipeline",
+    "plan": "plan",
+    "lab": "lab",
+    "manager": "manager",
+}  # commands that need more than the bare package
 
 
 class LazyGroup(click.Group):

@@ -31,6 +31,7 @@ CITY_FILE = "city.toml"
 BROKER_FILE = "broker.json"
 LOG_FILE = "broker.log"
 KEY_FILE = "control.key"
+WORKER_FILE = "worker.pid"
 LOCK_FILE = "up.lock"
 ADDRESSES = ("listen", "link_listen")
 LOWEST_PORT = 10_000  # of those that are chosen
@@ -160,6 +161,19 @@ def keep_city(data: Path, city: City) -> Path:
 def keep_place(directory: Path, place: RunningBroker) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
+
+
+def keep_worker(directory: Path) -> None:
+    """Says that the coordination worker of this process works."""
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / WORKER_FILE, f"{os.getpid()}\n", durable=False, mode=0o644)
+
+
+async def worker_works(directory: Path, pid: int) -> bool:
+    try:
+        return (directory / WORKER_FILE).read_text().strip() == str(pid)
+    except OSError:
+        return False
 
 
 def forget_place(directory: Path, pid: int) -> None:

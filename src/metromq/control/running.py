@@ -18,6 +18,7 @@ from metromq.control.data_directory import (
     is_free,
     keep_city,
     with_chosen_ports,
+    worker_works,
 )
 from metromq.control.processes import Keeper, ProcessSpec, Supervisor
 from metromq.errors import UsageError
@@ -48,8 +49,9 @@ class RunningCity:
         self.names = only or self.city.names
         servers = ensemble.server_programs(self.city.zookeeper.servers, data) if ensemble.is_needed(city) else ()
         file = keep_city(data, self.city)
+        workers = tuple(worker_program(file, data, f"worker-{one + 1}") for one in range(self.city.overlay.workers))
         programs = tuple(broker_program(file, data, name, options) for name in self.names)
-        self.supervisor = Supervisor((*servers, *programs), tell)
+        self.supervisor = Supervisor((*servers, *workers, *programs), tell)
 
     async def start(self, ready: Callable[[Keeper], None]) -> None:
         await self.supervisor.start(ready)
@@ -113,6 +115,12 @@ def broker_program(city_file: Path, data: Path, name: str, options: CityOptions)
         command += ["--config", str(options.config_file)]
     log, ready = data / name / LOG_FILE, partial(is_ready, data / name)
     return ProcessSpec(name, "broker", tuple(command), log, ready, partial(is_member, city_file, name))
+
+
+def worker_program(city_file: Path, data: Path, name: str) -> ProcessSpec:
+    command = (sys.executable, "-m", "metromq.cli.main", "coordinate", "--until-eof", "--city", str(city_file))
+    ready = partial(worker_works, data / name)
+    return ProcessSpec(name, "worker", (*command, "--name", name, "--data", str(data)), data / name / LOG_FILE, ready)
 
 
 def is_member(city_file: Path, name: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
-from metromq.federation.links.frames import Announcement, Interest
+from metromq.federation.links.frames import Announcement, Interest, Owed
 from metromq.federation.routing.router import Router
 
 
@@ -26,14 +26,18 @@ class Announcer:
         self._announced: dict[str, dict[str, int]] = {}  # of peers that were ever told anything
         self._digests: dict[str, int] = {}
         self._lately: dict[str, set[str]] = {}  # peers that were told of a filter since it is wanted
-        # Of sessions that came from elsewhere: peers that were not told there, and since when they should have been.
-        self._owed: dict[tuple[str, str], int] = {}
+        # By filter, of sessions that came from elsewhere: peers that were not told there, and since when they should
+        # have been, by our monotonic clock and by the wall. It counts as long as the filter is wanted, since what tells
+        # a peer may be lost on its way.
+        self._owed: dict[str, dict[str, tuple[int, int]]] = {}
         # By filter and peer: since when the peer must know of it, where that is because the routing has changed.
         self._fresh: dict[str, dict[str, int]] = {}
 
     def member_left(self, peer: str) -> None:
         self._announced.pop(peer, None)
         self._digests.pop(peer, None)
+        for since in self._owed.values():
+            since.pop(peer, None)
 
     def router_changed(self, router: Router, since_us: int | None) -> None:
         """Before `facts_changed`. `since_us`: peers that must know from now on have missed nothing before that."""
@@ -64,6 +68,7 @@ class Announcer:
             self._wanted.pop(topic_filter, None)
             self._lately.pop(topic_filter, None)
             self._fresh.pop(topic_filter, None)
+            self._owed.pop(topic_filter, None)
         if topic_filter.startswith(SHARE_PREFIX) and bool(members) != bool(known):
             inner = plain_filter(topic_filter)
             self._shared.put(inner, self._shared.get(inner) + (1 if members else -1))
@@ -80,13 +85,27 @@ class Announcer:
         if wanted is None:
             return 0, ()
         peers = sorted(peer for peer in wanted.due if topic_filter not in self._announced.get(peer, ()))
-        return wanted.since_us, tuple(peers)
+        return min((self._since_us(peer, topic_filter) for peer in peers), default=wanted.since_us), tuple(peers)
 
-    def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int) -> None:
-        """When these peers are told of the filter, it is as old as this."""
-        for peer in peers:
-            if topic_filter not in self._announced.get(peer, ()):
-                self._owed[peer, topic_filter] = since_us
+    def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int, wall_us: int) -> tuple[str, ...]:
+        """When these peers are told of the filter, it is as old as this. Those of which that is new."""
+        known = self._owed.get(topic_filter, {})
+        untold = [peer for peer in peers if topic_filter not in self._announced.get(peer, ())]
+        new = tuple(peer for peer in untold if peer not in known or known[peer][0] > since_us)
+        if new:
+            self._owed[topic_filter] = {**known, **dict.fromkeys(new, (since_us, wall_us))}
+        return new
+
+    def owed(self) -> Iterator[Owed]:
+        """All of it, to be written down."""
+        for topic_filter, peers in self._owed.items():
+            for peer, (_, wall_us) in peers.items():
+                yield Owed(topic_filter, (peer,), wall_us)
+
+    def _since_us(self, peer: str, topic_filter: str) -> int:
+        since_us = self._wanted[topic_filter].since_us
+        owed = self._owed.get(topic_filter, {}).get(peer)
+        return since_us if owed is None else min(since_us, owed[0])
 
     def facts_changed(self) -> None:
         """Other peers may be responsible now."""
@@ -166,6 +185,6 @@ class Announcer:
 
     def _item(self, peer: str, topic_filter: str, now_us: int) -> Announcement:
         wanted = self._wanted[topic_filter]
-        since_us = min(wanted.since_us, self._owed.pop((peer, topic_filter), wanted.since_us))
+        since_us = self._since_us(peer, topic_filter)
         since_us = max(since_us, self._fresh.get(topic_filter, {}).get(peer, since_us))
         return Announcement(topic_filter, wanted.members, (now_us - since_us) // 1000)

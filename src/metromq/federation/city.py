@@ -92,6 +92,15 @@ class OverlaySettings:
     beta: Annotated[float, Range(0, 100)] = 0.5
     # Of so many topics a broker publishes, and gets from others, along clusters; further ones go straight.
     max_topics: Annotated[int, Range(0, 10_000_000)] = 10_000
+    # A broker sends messages straight to so many others at the most, and to the rest through them: fewer connections,
+    # longer ways. 0: clusters and their leaders alone decide.
+    max_links: Annotated[int, Range(0, 10_000)] = 0
+    # So many coordination workers decide for all brokers, as in the paper. 0: each broker decides for itself.
+    workers: Annotated[int, Range(0, 100)] = 0
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if 0 < self.max_links < 4:
+            yield "max_links", "must be at least 4, or ways through a large city would be too long; 0 is no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +286,8 @@ class City(CityPlan):
             yield "beside_central", f'must be the name of the central broker, not "{self.beside_central}"'
         if self.beside and "delegation" in (self.routing, self.beside):
             yield "routing", 'a running city does not change to or from "delegation"; start it with another file'
+        if self.overlay.workers and self.coordination != "zookeeper":
+            yield "overlay.workers", 'needs coordination = "zookeeper", where they get their requests'
         if "geographic" in (self.routing, self.beside):
             yield from self._area_problems()
 
@@ -348,6 +359,11 @@ class City(CityPlan):
         for former in self.formerly:
             found[former.area] = found.get(former.area, frozenset()) | {former.broker}
         return found
+
+    @cached_property
+    def last_homes(self) -> Mapping[str, str]:
+        """Areas that have lately changed their home, and who was at home there last."""
+        return {former.area: former.broker for former in sorted(self.formerly, key=lambda one: one.until)}
 
     @cached_property
     def _clusters(self) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ class ClockSkews:
     def __init__(self) -> None:
         self._heard: dict[str, tuple[int, int]] = {}  # the clock in each peer's last hello, and when that came
         self._samples: dict[str, deque[Skew]] = {}
+        self._apart: set[str] = set()  # peers whose clocks differ too much from ours
 
     def heard(self, peer: str, theirs_us: int, echo_us: int, held_us: int, wall_us: int, now_us: int) -> None:
         """A hello has come, sent when the peer's clock showed `theirs_us`."""
@@ -49,6 +50,7 @@ class ClockSkews:
         """It has left the city."""
         self._heard.pop(peer, None)
         self._samples.pop(peer, None)
+        self._apart.discard(peer)
 
     def of(self, peer: str) -> Skew | None:
         """None: not measured yet."""
@@ -57,3 +59,14 @@ class ClockSkews:
             if best is None or sample.round_trip_us < best.round_trip_us:
                 best = sample
         return best
+
+    def news(self, peer: str, limit_us: int) -> Skew | None:
+        """Once when a peer's clock is too far off, and once when it is right again; None: nothing is new."""
+        skew = self.of(peer)
+        if skew is None or (abs(skew.ahead_us) > limit_us) == (peer in self._apart):
+            return None
+        (self._apart.discard if peer in self._apart else self._apart.add)(peer)
+        return skew
+
+    def is_apart(self, peer: str) -> bool:
+        return peer in self._apart

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from metromq.federation.coordination.facts import FILTER, Book
-from metromq.federation.handover import phase_of
-from metromq.federation.routing.delegation import candidate
+from metromq.federation.steps import candidate, phase_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def explain_step(
         reasons: tuple[str, ...] = (f"{node.name} serves its own subscribers.",)
         return TraceStep(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
     arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit, targets=targets)
-    route, _ = distribute(node, arrival)  # not node.route, which counts
+    route, _ = distribute(node.routes, arrival)  # not its `route`, which counts
     whys = {item.peer: item.why for item in node.router.decide(topic, stage, arrival.origin).onward}
     carried = tuple(name for hop in route.hops for name in (hop.targets or (hop.peer,)))
     whys |= {

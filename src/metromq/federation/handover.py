@@ -1,11 +1,12 @@
-"""How a topic filter changes hands in good order: the steps, who waits for whom, and when it is given up; no I/O.
+"""How a key of the topic table changes hands in good order: the steps, and who waits for whom; no I/O.
 
-A change is one fact per step, and only the central broker writes facts of filters, so everybody sees the same steps in
-the same order, and a broker that restarts goes on from the last one it knew. docs/delegation.md has the whole protocol.
+A key is a topic filter that is delegated, or an area that gets another home. A change is one fact per step, and one
+broker writes them (leading.py), so everybody sees the same steps in the same order, and a broker that restarts goes on
+from the last one it knew. docs/delegation.md has the whole protocol.
 
-prepare  everybody tells the new owner what it wants of the filter; the old one sends it what is retained
+prepare  everybody tells the new owner what it wants of the key; the old one sends it what is retained
 drain1   publishers' brokers hold back what their clients publish, and wait until the old owner has the rest,
-drain2   which waits until the central broker has its copies,
+drain2   which waits until everybody has its copies: the central broker, or the new home, among them,
 drain3   which waits until everybody has theirs
 settled  the new owner is responsible, and what was held back goes to it
 """
@@ -15,25 +16,17 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from metromq.errors import UsageError
-from metromq.federation.coordination.facts import FILTER, Fact
+from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Drain, Effect, Release, Send, SendRetained
+from metromq.federation.leading import AreaLead, FilterLead, Lead
 from metromq.federation.links.frames import StepDone
-from metromq.federation.routing.delegation import candidate, wildness
-from metromq.protocol.topics import covers, overlaps, validate_filter
+from metromq.federation.steps import DRAINS, PREPARE, STEPS, candidate, phase_of
 
-PREPARE: Final = "prepare"
-DRAINS: Final = ("drain1", "drain2", "drain3")
-STEPS: Final = (PREPARE, *DRAINS)
 LIMITS_US: Final = {PREPARE: 10_000_000, **dict.fromkeys(DRAINS, 2_000_000)}  # then the change is given up
 HOLD_US: Final = 3_000_000  # so long a broker holds back, whatever becomes of the change
 REPEAT_US: Final = 200_000  # reports may be lost with a link
 CLOCKS_US: Final = 10_000_000  # values that were set during the change may be stamped so much earlier
-
-
-def phase_of(fact: Fact) -> str:
-    """The step of a change; empty: the filter is where it should be."""
-    return fact.value.partition(" ")[0]
 
 
 @dataclass(slots=True)
@@ -41,6 +34,7 @@ class _Part:
     """What this broker does in a change."""
 
     epoch: int
+    value: str
     phase: str
     owner: str
     to: str
@@ -55,21 +49,17 @@ class Handover:
 
     def __init__(self, name: str, central: str, table: TopicTable, digest: Callable[[str], int]) -> None:
         self._name = name
-        self._central = central
         self._table = table
         self._digest = digest
-        self.is_used = table.kind == FILTER
+        self._lead = _lead(name, table, central)
+        self._led: tuple[Fact, ...] = ()
         self._revision = -1  # of the book when it was last looked at
         self._parts: dict[str, _Part] = {}
         self._held: frozenset[str] = frozenset()
         self._changed = False
         self._heard: dict[str, tuple[int, set[str]]] = {}  # who has done its part of the step with this epoch
-        self._begun: dict[str, tuple[int, int]] = {}  # at the central broker: when the step with this epoch began
-        self._pushed_us: dict[str, int] = {}  # when the retained values of a filter were sent to its next owner
-
-    @property
-    def _is_used(self) -> bool:
-        return self._table.kind == FILTER
+        self._begun: dict[str, tuple[int, int]] = {}  # where it is led: when the step with this epoch began
+        self._pushed_us: dict[str, int] = {}  # when the retained values of a key were sent to its next owner
 
     # Holding back.
 
@@ -88,7 +78,9 @@ class Handover:
     # Our own part.
 
     def city_changed(self, central: str) -> None:
-        self._central = central
+        """Other areas may be led from here now, or none at all."""
+        self._lead = _lead(self._name, self._table, central)
+        self._revision = min(self._revision, 0)
 
     def restored(self) -> None:
         """The book was read from a journal: changes that it speaks of go on."""
@@ -96,11 +88,12 @@ class Handover:
 
     def refresh(self, alive: Collection[str], stamp_us: int, now_us: int) -> list[Effect]:
         """What must be done here now; call it when facts have changed and with every tick."""
-        if not self.is_used:
-            return []
         effects: list[Effect] = []
-        if self._revision != self._table.book.revision:
+        if self._lead is None:
+            self._parts.clear()
+        elif self._revision != self._table.book.revision:
             is_first, self._revision = self._revision < 0, self._table.book.revision
+            self._led = self._lead.led()
             for fact in self._table.entries():
                 effects += self._enter(fact, stamp_us, now_us)
             effects += [Release()] if is_first else []
@@ -113,7 +106,8 @@ class Handover:
     def _enter(self, fact: Fact, stamp_us: int, now_us: int) -> list[Effect]:
         """A fact is another than before."""
         before = self._parts.get(fact.key)
-        if before is not None and before.epoch == fact.epoch:
+        # Of two that write at once one counts: an epoch does not say everything.
+        if before is not None and (before.epoch, before.owner, before.value) == fact.version:
             return []
         phase = phase_of(fact)
         if not phase or not fact.owner:
@@ -122,18 +116,19 @@ class Handover:
             return []
         is_draining = before is not None and before.phase in DRAINS and before.to == candidate(fact)
         held_us = before.held_us if before is not None and is_draining else now_us
-        part = _Part(fact.epoch, phase, fact.owner, candidate(fact), held_us if phase in DRAINS else -1)
+        part = _Part(fact.epoch, fact.value, phase, fact.owner, candidate(fact), held_us if phase in DRAINS else -1)
         self._parts[fact.key] = part
         effects = self._push(fact.key, part, stamp_us) if fact.owner == self._name != part.to else []
         return [*effects, Drain(fact.key, fact.epoch)] if phase in DRAINS else effects
 
     def _push(self, key: str, part: _Part, stamp_us: int) -> list[Effect]:
         """The old owner sends what is retained: all at the start, and what is new when nothing new can come."""
+        filters = self._table.succession.filters(key)
         if part.phase == PREPARE:
             self._pushed_us[key] = stamp_us
-            return [SendRetained(part.to, (key,))]
+            return [SendRetained(part.to, filters)]
         if part.phase == DRAINS[-1]:
-            return [SendRetained(part.to, (key,), max(0, self._pushed_us.get(key, 0) - CLOCKS_US))]
+            return [SendRetained(part.to, filters, max(0, self._pushed_us.get(key, 0) - CLOCKS_US))]
         return []
 
     def drained(self, key: str, epoch: int, now_us: int) -> list[Effect]:
@@ -148,10 +143,11 @@ class Handover:
             return []
         part.told_us = now_us
         self.told(self._name, key, part.epoch)
+        leader = self._lead.leader(part.to) if self._lead is not None else part.to
         if part.phase in DRAINS:
-            peers = {self._central, part.owner, part.to}
+            peers = {leader, part.owner, part.to}
         else:
-            peers = {self._central if part.to == self._name else part.to}
+            peers = {leader if part.to == self._name else part.to}
         return [Send(peer, StepDone(key, part.epoch, self._digest(peer))) for peer in sorted(peers - {self._name})]
 
     def _hold(self, now_us: int) -> list[Effect]:
@@ -177,59 +173,26 @@ class Handover:
         known, brokers = self._heard.get(key, (-1, set()))
         return known == epoch and all(name in brokers or name == self._name for name in alive)
 
-    # The central broker leads.
+    # Where it is led.
 
-    def begin(self, topic_filter: str, broker: str, alive: Collection[str], stamp_us: int) -> tuple[Fact, ...]:
-        """The fact that begins a change; without a broker the filter goes back to where it came from."""
-        if self._name != self._central or not self.is_used:
+    def begin(self, topic_filter: str, broker: str, alive: Collection[str]) -> tuple[Fact, ...]:
+        """The fact that begins to delegate a filter; raises UsageError for what cannot be."""
+        if not isinstance(self._lead, FilterLead):
             raise UsageError(f"{self._name} is not the central broker of a city with delegation; ask that one")
-        self._check(topic_filter)
-        fact = self._table.book.get(FILTER, topic_filter)
-        above = self._owner_above(topic_filter)
-        owner, to = fact.owner or above, broker or above
-        if phase_of(fact):
-            raise UsageError(f"{topic_filter} is on its way to {candidate(fact)}; wait until it is there")
-        if to not in alive:
-            raise UsageError(f"{to} is not running, or no broker of this city; it cannot take {topic_filter}")
-        return (self._next(topic_filter, owner, f"{PREPARE} {to}"),) if to != owner else ()
-
-    def _check(self, topic_filter: str) -> None:
-        validate_filter(topic_filter)
-        if topic_filter.startswith("$"):
-            raise UsageError(f"{topic_filter}: topics that begin with $ stay at their broker")
-        for fact in self._table.entries():
-            other = fact.key
-            is_within = covers(other, topic_filter) or covers(topic_filter, other)
-            if fact.owner and overlaps(other, topic_filter) and not is_within:
-                raise UsageError(
-                    f"{topic_filter} and {other}, which {fact.owner} has, share topics, and neither lies within the "
-                    f"other; return {other} first, or choose another filter"
-                )
-
-    def _owner_above(self, topic_filter: str) -> str:
-        """Who is responsible where the filter itself is not delegated."""
-        wider = [
-            fact
-            for fact in self._table.entries()
-            if fact.owner and fact.key != topic_filter and covers(fact.key, topic_filter)
-        ]
-        return min(wider, key=lambda fact: wildness(fact.key)).owner if wider else self._central
-
-    def _next(self, key: str, owner: str, value: str = "") -> Fact:
-        return self._table.book.next(FILTER, key, owner, value)
+        return self._lead.begin(topic_filter, broker, alive)
 
     def next_facts(self, alive: Collection[str], now_us: int) -> tuple[Fact, ...]:
-        """The steps that are due, at the central broker."""
-        if self._name != self._central or not self.is_used:
+        """The steps that are due, where this broker leads."""
+        if self._lead is None or not self._led:
             return ()
-        found = [self._next_step(fact, alive, now_us) for fact in self._table.entries() if fact.owner]
+        found = [self._next_step(self._lead, fact, alive, now_us) for fact in self._led]
         return tuple(fact for fact in found if fact is not None)
 
-    def _next_step(self, fact: Fact, alive: Collection[str], now_us: int) -> Fact | None:
+    def _next_step(self, lead: Lead, fact: Fact, alive: Collection[str], now_us: int) -> Fact | None:
         phase, to = phase_of(fact), candidate(fact)
-        if not phase:
-            is_needless = fact.owner == self._owner_above(fact.key) and not self._is_moving_above(fact.key)
-            return self._next(fact.key, "") if is_needless else None
+        due = lead.due(fact, alive, fact.key in self._begun)
+        if due is not None or not phase or lead.leader(to) != self._name:
+            return due
         epoch, begun_us = self._begun.get(fact.key, (-1, 0))
         if epoch != fact.epoch:
             begun_us = now_us
@@ -237,11 +200,11 @@ class Handover:
         if self._is_complete(fact, phase, to, alive):
             place = STEPS.index(phase) + 1
             if place == len(STEPS):
-                return self._next(fact.key, to)
-            return self._next(fact.key, fact.owner, f"{STEPS[place]} {to}")
+                return lead.next(fact.key, to)
+            return lead.next(fact.key, fact.owner, f"{STEPS[place]} {to}")
         # It may have fallen back to the one that it was on its way to.
         if to == fact.owner or to not in alive or now_us - begun_us > LIMITS_US[phase]:
-            return self._next(fact.key, fact.owner)
+            return lead.given_up(fact)
         return None
 
     def _is_complete(self, fact: Fact, phase: str, to: str, alive: Collection[str]) -> bool:
@@ -252,6 +215,9 @@ class Handover:
         own = phase == PREPARE or (part is not None and part.epoch == fact.epoch and part.is_done)
         return own and self._everybody(fact.key, fact.epoch, alive)
 
-    def _is_moving_above(self, key: str) -> bool:
-        """While a wider filter changes hands, a narrower one keeps its own entry."""
-        return any(fact.value and covers(fact.key, key) for fact in self._table.entries() if fact.key != key)
+
+def _lead(name: str, table: TopicTable, central: str) -> Lead | None:
+    """Of the city's routing, if in it anything changes hands."""
+    if table.kind == FILTER:
+        return FilterLead(name, table, central)
+    return AreaLead(name, table) if table.kind == AREA and table.succession.is_orderly else None

@@ -2,10 +2,15 @@
 
 Brokers' clocks may differ by minutes. What decides between two CONNECTs of a client, or two values of a topic, must
 follow what happened: whoever has heard of one stamps the next one later, and goes on with the time that it heard.
+
+A time that is heard is as old as its way here. So clocks are compared too (`ClockSkews`): a broker whose clock is slow
+does not stamp what happens now earlier than what happened elsewhere a moment ago.
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
+
+MAX_ROUND_TRIP_US: Final = 50_000  # clocks that are read over longer ways count for what is heard of them, and no more
 
 
 @final
@@ -13,12 +18,31 @@ class HybridClock:
     def __init__(self, wall_us: Callable[[], int] | None = None) -> None:
         self._wall_us = wall_us or (lambda: 0)
         self._ahead_us = 0  # of our own clock
+        self._peers_ahead_us: dict[str, int] = {}  # the same of each peer's clock, as far as it was compared
         self._last_us = 0
+        self.happened_us = 0  # the last time that something got for good, here or elsewhere, and is known here
 
     def stamp_us(self) -> int:
         """The time of something that happens now."""
-        self._last_us = max(self._last_us + 1, self._wall_us() + self._ahead_us)
+        ahead_us = max(self._ahead_us, *self._peers_ahead_us.values()) if self._peers_ahead_us else self._ahead_us
+        self._last_us = max(self._last_us + 1, self._wall_us() + ahead_us)
         return self._last_us
+
+    def compared(self, peer: str, ahead_us: int, round_trip_us: int) -> None:
+        """A peer's clock is so far ahead of ours, within half of the round trip."""
+        if round_trip_us <= MAX_ROUND_TRIP_US:
+            self._peers_ahead_us[peer] = ahead_us
+        else:
+            self._peers_ahead_us.pop(peer, None)
+
+    def forget(self, peer: str) -> None:
+        """It has left the city."""
+        self._peers_ahead_us.pop(peer, None)
+
+    def happened(self, time_us: int) -> None:
+        """Something has this time for good: whoever hears anything that we say from now on must stamp later."""
+        self._last_us = max(self._last_us, time_us)
+        self.happened_us = max(self.happened_us, time_us)
 
     def heard(self, time_us: int) -> None:
         """Something has happened at this time, somewhere."""

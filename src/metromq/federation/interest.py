@@ -8,7 +8,7 @@ filter costs one entry of a dictionary instead of a path of tree nodes.
 import hashlib
 from typing import Final, final
 
-from metromq.federation.links.frames import Announcement
+from metromq.federation.links.frames import Announcement, Interest
 
 SHARE_PREFIX: Final = "$share/"
 
@@ -151,6 +151,19 @@ class PeerInterest:
         if members:
             digest += interest_hash(topic_filter, members)
         self._digests[peer] = digest & DIGEST_MASK
+
+    def apply(self, peer: str, frame: Interest) -> list[str]:
+        """Returns the filters whose interest differs from before."""
+        wanted = {item.topic_filter: item.members for item in frame.wanted}
+        for topic_filter in frame.unwanted:
+            wanted[topic_filter] = 0
+        if frame.whole:
+            for item in self.filters_of(peer):
+                wanted.setdefault(item.topic_filter, 0)
+        changed = [text for text, members in wanted.items() if self.wants(peer, text) != members]
+        for topic_filter in changed:
+            self.set(peer, topic_filter, wanted[topic_filter])
+        return changed
 
     def _set_shared(self, peer: str, key: str, members: int) -> None:
         group = self._groups.setdefault(key, {})

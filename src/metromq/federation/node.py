@@ -3,21 +3,20 @@
 It knows none of their kinds: the city's file names a routing and a coordination, and their registries make them.
 
 The host (the live broker or the simulator) tells it what happens, with the time of a monotonic clock in microseconds,
-and carries out the effects that come back, in their order. `route` answers without effects, so it can sit in the path
-of every message.
+and carries out the effects that come back, in their order. Where messages go is asked of `routes`, without effects.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
-from metromq.errors import ProtocolViolation, UsageError
+from metromq.errors import ProtocolViolation
 from metromq.federation.announcer import Announcer
 from metromq.federation.city import City
 from metromq.federation.clock_skew import ClockSkews
 from metromq.federation.coordination import coordinator_for
+from metromq.federation.coordination.contacts import Contacts
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
     CityChanged,
@@ -30,11 +29,11 @@ from metromq.federation.coordination.coordinator import (
     Spread,
     Tell,
 )
-from metromq.federation.coordination.facts import FOLLOWS, Fact
+from metromq.federation.coordination.facts import Fact
 from metromq.federation.coordination.succession import Succession, TopicTable
-from metromq.federation.description import MOST_KEPT, Description, described, next_description
+from metromq.federation.description import Description
+from metromq.federation.descriptions import Descriptions
 from metromq.federation.directory import Directory
-from metromq.federation.distribution import NOWHERE, Arrival, Distribution, distribute
 from metromq.federation.effects import (
     CityFollowed,
     ClockSkewed,
@@ -52,22 +51,21 @@ from metromq.federation.effects import (
     SendRetained,
 )
 from metromq.federation.handover import Handover
-from metromq.federation.hop import Hop
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest, plain_filter
 from metromq.federation.links.frames import (
-    OLDEST,
-    VERSION,
     ClientAnswer,
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    ClockTold,
     Facts,
     Frame,
     Gossip,
     Hello,
     Interest,
     InterestRequest,
+    Owed,
     Rest,
     RetainedNone,
     RetainedRequest,
@@ -77,23 +75,16 @@ from metromq.federation.links.frames import (
     WillsFired,
     WillTold,
     decode_frame,
-    read_offer,
 )
+from metromq.federation.links.versions import RUMOURS_SINCE, SAID_SINCE, LinkVersions
 from metromq.federation.reach import Reach
+from metromq.federation.route_book import RouteBook
 from metromq.federation.routing import EVERYTHING, Audience, Router, must_retain, router_for, succession_for
 from metromq.federation.silences import Silences
-from metromq.federation.stages import CLIENT, FINAL, HOP_LIMIT, OWNER
+from metromq.federation.stages import CLIENT, OWNER
 from metromq.federation.takeover import Takeover
 from metromq.federation.wills import Wills
-from metromq.protocol import Remembered
 from metromq.protocol.topics import matches
-
-FOLLOWS_SINCE: Final = 5  # the version of the link from which on brokers follow changes of their city
-RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that rest
-EPOCH_WORD: Final = "epoch="
-ROUTES_BYTES: Final = 8 << 20  # of routes that are remembered by topic,
-ROUTE_BYTES: Final = 300  # each beside its own size
-_Way = tuple[str, int, str, tuple[str, ...], int]  # by which a message came: topic, stage, origin, served, limit
 
 
 @dataclass(slots=True)
@@ -104,7 +95,6 @@ class NodeCounters:
     interest_out: int = 0
     frames_in: int = 0
     frames_out: int = 0
-    copies_dropped: int = 0  # that had crossed as many links as a copy may
 
 
 class Node:
@@ -119,14 +109,11 @@ class Node:
         city.broker(name)
         self.city = city
         self.name = name
-        self.peers = tuple(other for other in city.names if other != name)
         succession = succession_for(city)
         self.coordinator = coordinator_for(city, name, incarnation, succession, now_us)
         self.coordinator.reads_city = self._read_city
-        self.description = Description(0, city)
-        self.newest = VERSION  # of the link's versions that this broker speaks
-        self.speaks: dict[str, int] = {}  # the version that is spoken to each peer; others get the oldest
-        self.history: list[Description] = []  # what the city was before, the oldest first
+        self.descriptions = Descriptions(city, name, self.coordinator.book)
+        self.versions = LinkVersions()
         self.table = TopicTable(self.coordinator.book, succession)
         self.router: Router = router_for(city, name, self.table)
         self.interest = PeerInterest()
@@ -139,17 +126,16 @@ class Node:
         self._silences = Silences(2 * self._far_us)
         self.skews = ClockSkews()
         self._wall_us = wall_us or (lambda: 0)
-        self._apart: set[str] = set()  # peers whose clocks differ too much from ours
-        self.up = Reach(lambda peer: self.is_wide and self.coordinator.is_alive(peer, 0))
+        self.up = Reach(lambda peer: self.contacts.on_demand and self.coordinator.is_alive(peer, 0))
         self._parting: set[str] = set()  # members that have just left: the last frames for them say so
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
         self.counters = NodeCounters()
         self._takeover = Takeover(name, city, self.table)
         self.handover = Handover(name, city.central, self.table, self.announcer.digest)
+        peers = tuple(other for other in city.names if other != name)
+        self.routes = RouteBook(name, self.router, peers, self.up, self.interest, self.announcer, self._holds)
         self._neighbours = self.neighbours
-        self._routes: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)  # of what our clients publish
-        self._onward: Remembered[_Way, Distribution] = Remembered(ROUTES_BYTES)  # and of what peers send
         self._handlers: dict[type, Callable[[str, Any, int], list[Effect]]] = {
             Hello: self._hello,
             Facts: lambda peer, frame, now_us: self._carry_out(
@@ -172,6 +158,8 @@ class Node:
                 self.coordinator.heard_of(peer, frame.rumours, frame.whole, now_us), now_us
             ),
             Rest: self._rests,
+            ClockTold: self._clock_told,
+            Owed: self._not_to_be_sent,
         }
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
@@ -186,21 +174,25 @@ class Node:
         }
 
     @property
-    def is_wide(self) -> bool:
-        """Whether links to most peers are opened only when there is something to send."""
-        return self.coordinator.companions() is not None
+    def peers(self) -> tuple[str, ...]:
+        """All other members."""
+        return self.routes.peers
+
+    @property
+    def description(self) -> Description:
+        """Of the city as it is now."""
+        return self.descriptions.now
+
+    @property
+    def contacts(self) -> Contacts:
+        """Whom this broker has links to, and whether others get one on demand."""
+        return self.coordinator.contacts()
 
     @property
     def neighbours(self) -> tuple[str, ...]:
         """The peers that the host keeps links to."""
-        companions = self.coordinator.companions()
-        if companions is None:
-            wanted = self.router.neighbours()
-        elif self.router.has_neighbours:
-            wanted = companions | self.router.neighbours()
-        else:
-            wanted = companions
-        return tuple(peer for peer in self.peers if peer in wanted)
+        kept = self.contacts.kept(self.router.neighbours(), self.router.has_neighbours)
+        return tuple(peer for peer in self.peers if peer in kept)
 
     # What the host tells.
 
@@ -211,16 +203,15 @@ class Node:
         proposals = self.router.ways.proposals()
         if proposals:
             effects += self.coordinated(self.coordinator.propose(proposals, now_us), now_us)
-        effects += self._follow(now_us)
+        effects += self._counted(self._proposed(self.descriptions.unsaid(), now_us))
         return effects + self._counted([*self.wills.tick(now_us), *self._hand_over(now_us)])
 
     def _greet_guests(self, now_us: int) -> list[Effect]:
         """Peers that have a link for now: they too compare what was announced, and clocks."""
-        companions = self.coordinator.companions()
-        if companions is None or now_us - self._greeted_us < self._far_us:
+        if now_us - self._greeted_us < self._far_us:
             return []
         self._greeted_us = now_us
-        guests = sorted(peer for peer in self.up if peer not in companions)
+        guests = self.contacts.guests(self.up)
         return self._carry_out([event for peer in guests for event in self.coordinator.met(peer, now_us)], now_us)
 
     def coordinated(self, events: Iterable[Event], now_us: int) -> list[Effect]:
@@ -237,25 +228,14 @@ class Node:
 
     def change_city(self, city: City, author: str, time: float, note: str, now_us: int) -> list[Effect]:
         """Somebody here wants the city to be another one; raises UsageError for what a running city cannot become."""
-        lagging = [peer for peer in self.peers if self.speaks.get(peer, VERSION) < FOLLOWS_SINCE]
-        if lagging:
-            raise UsageError(f"{', '.join(lagging)} cannot follow: upgrade to a release that can, then change the city")
-        wanted = next_description(self.description, city, author, self.name, time, note)
-        return self.coordinated(self.coordinator.propose((wanted.to_fact(),), now_us), now_us)
-
-    def offered(self, peer: str, offer: str) -> None:
-        """The peer has said which versions of the link it reads; raises PeerViolation when we speak none of them."""
-        oldest, newest = read_offer(offer)
-        if oldest > self.newest or newest < OLDEST:
-            raise ProtocolViolation(
-                f"{peer} reads versions {oldest} to {newest} of the link, this broker speaks {OLDEST} to {self.newest}"
-            )
-        self.speaks[peer] = min(newest, self.newest)
+        lagging = self.versions.cannot_follow(self.peers)
+        wanted = self.descriptions.wanted(city, author, time, note, lagging)
+        return self.coordinated(self.coordinator.propose((wanted,), now_us), now_us)
 
     def delegate(self, topic_filter: str, broker: str, now_us: int) -> list[Effect]:
         """The broker becomes responsible for the filter; raises UsageError if it cannot be. At the central broker."""
         alive = self.coordinator.alive(now_us)
-        return self._proposed(self.handover.begin(topic_filter, broker, alive, self.clock.stamp_us()), now_us)
+        return self._proposed(self.handover.begin(topic_filter, broker, alive), now_us)
 
     def drained(self, effect: Drain, now_us: int) -> list[Effect]:
         """A Drain is done."""
@@ -267,7 +247,7 @@ class Node:
             return []  # it has left the city, and its link will too
         if not self.up.opened(peer):
             return []  # the link had only been at rest
-        self._forget_all_routes()  # which member of a shared subscription is reachable has changed
+        self.routes.forget_all()  # which member of a shared subscription is reachable has changed
         effects = self._announce(peer, now_us)
         effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
@@ -276,12 +256,16 @@ class Node:
 
     def peer_down(self, peer: str, now_us: int) -> list[Effect]:
         self.up.lost(peer)
-        self._forget_all_routes()
+        self.routes.forget_all()
         return []
 
     def peer_rests(self, peer: str) -> None:
         """The link to it was closed because there was nothing to send, and opens again when there is."""
         self.up.rested(peer)
+
+    def happened_us(self, peer: str) -> int:
+        """The hybrid time that the peer must know of before it gets the next message; 0: it does not read that."""
+        return self.clock.happened_us if self._spoken_to(peer) >= SAID_SINCE else 0
 
     def may_rest(self, peer: str) -> bool:
         """Whether the peer would understand that its link rests."""
@@ -301,20 +285,20 @@ class Node:
 
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:
         """The broker's own clients want a filter; for a shared subscription `members` says how many of them."""
-        self._forget_routes(topic_filter)
+        self.routes.forget(topic_filter)
         self.router.ways.wanted(topic_filter, True)
         self.announcer.want(topic_filter, members, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
 
-    def published(self, topic: str) -> None:
-        """A client of this broker publishes the topic: the router may choose other ways for it."""
-        if self.router.ways.leads and self.router.ways.expects(topic):
-            self.router.ways.published(topic)
-            self._forget_routes(topic)
+    def came_untold(self, topic_filter: str, peers: tuple[str, ...], age_us: int, now_us: int) -> list[Effect]:
+        """A session has come that wants the filter so long, and these peers were not told of it where it was."""
+        wall_us = self._wall_us() - age_us
+        new = self.announcer.owe(topic_filter, peers, now_us - age_us, wall_us)
+        return [Keep("", Owed(topic_filter, new, wall_us))] if new else []
 
     def unsubscribed(self, topic_filter: str, now_us: int) -> list[Effect]:
         """Nobody here wants the filter any more."""
-        self._forget_routes(topic_filter)
+        self.routes.forget(topic_filter)
         self.router.ways.wanted(topic_filter, False)
         self.announcer.want(topic_filter, 0, now_us)
         return self._counted(self._announce_filter(topic_filter, now_us))
@@ -329,73 +313,25 @@ class Node:
                     self.router.ways.learnt(event.changes)
             self.announcer.facts_changed()
             self.handover.restored()
-            self._forget_all_routes()
+            self.routes.forget_all()
         elif isinstance(frame, Interest) and self.is_peer(peer):
-            self._apply_interest(peer, frame)
+            self.interest.apply(peer, frame)
         elif isinstance(frame, WillsFired):
             self.wills.restore(peer, frame)
+        elif isinstance(frame, Owed):
+            since_us = now_us - max(0, self._wall_us() - frame.since_us)
+            self.announcer.owe(frame.topic_filter, frame.peers, since_us, frame.since_us)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
-        kept = [Keep("", Facts((earlier.to_fact(),))) for earlier in self.history if earlier.epoch]
+        kept = [Keep("", Facts((earlier,))) for earlier in self.descriptions.facts()]
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
         for peer in self.interest.peers():
             kept.append(Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())))
+        kept += [Keep("", owed) for owed in self.announcer.owed()]
         return kept + self.wills.snapshot()
 
     # What the host asks.
-
-    @property
-    def following(self) -> dict[str, int]:
-        """The epoch of the description by which each member works, as far as it is known here."""
-        book = self.coordinator.book
-        return {name: max(book.get(FOLLOWS, name).epoch, 0) for name in book.members}
-
-    def route(
-        self,
-        topic: str,
-        stage: int = CLIENT,
-        origin: str = "",
-        number: int = 0,
-        served: tuple[str, ...] = (),
-        shares: tuple[str, ...] = (),
-        shares_done: tuple[str, ...] = (),
-        check: bool = False,
-        limit: int = HOP_LIMIT,
-        targets: tuple[str, ...] = (),
-    ) -> Distribution:
-        """Where a message goes from here. `number` is its offset at its origin, or any counter at QoS 0."""
-        if stage >= FINAL:
-            return Distribution((), shares) if shares else NOWHERE
-        usual = not check and not shares and not shares_done and not targets
-        if usual and stage == CLIENT and limit == HOP_LIMIT:
-            cached = self._routes.get(topic)
-        elif usual:
-            cached = self._onward.get((topic, stage, origin, served, limit))
-        else:
-            cached = None
-        if cached is not None:
-            return cached
-        arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit, targets=targets)
-        route, plain = distribute(self, arrival)
-        if shares:
-            route = Distribution(route.hops, tuple(dict.fromkeys(route.shares + shares)), route.dropped)
-        if route.dropped:
-            self.counters.copies_dropped += len(route.dropped)
-        if usual and stage == CLIENT and self.handover.is_holding and self.handover.holds(self.router.key(topic)):
-            route = dataclasses.replace(route, held=True)
-        elif usual and plain and not route.dropped:
-            self._remember(arrival, origin, route)
-        return route
-
-    def _remember(self, arrival: Arrival, origin: str, route: Distribution) -> None:
-        """It is the same for every message that comes this way."""
-        topic, stage, served, limit = arrival.topic, arrival.stage, arrival.served, arrival.limit
-        size = ROUTE_BYTES + len(topic) + route.size_bytes()
-        if stage == CLIENT and limit == HOP_LIMIT:
-            self._routes.put(topic, route, size)
-        else:
-            self._onward.put((topic, stage, origin, served, limit), route, size + 100 * len(served))
 
     def replays(self, topic: str, origin: str, age_us: int, now_us: int, was_handed: bool = False) -> bool:
         """Whether a journalled message is ours to send to a peer whose interest came late (see Replay).
@@ -411,24 +347,17 @@ class Node:
 
     def senders_of(self, filters: Iterable[str]) -> frozenset[str] | None:
         """The peers that may send messages of these filters here; None: everybody."""
-        if not self.is_wide or self.router.has_neighbours or self.router.sends_unasked:
+        if not self.contacts.on_demand or self.router.has_neighbours or self.router.sends_unasked:
             return None
         return frozenset(peer for text in filters for peer in self.announcer.told_of(text) if self.is_peer(peer))
+
+    def _holds(self, topic: str) -> bool:
+        """Whether the topic is changing hands: asked for every topic that is new here, so it says no quickly."""
+        return self.handover.is_holding and self.handover.holds(self.router.key(topic))
 
     def is_of(self, key: str, topic: str) -> bool:
         """Whether the topic belongs to a key, or did before the table changed."""
         return any(matches(text, topic) for text in self.table.succession.filters(key))
-
-    def explain(self, topic_or_filter: str) -> tuple[str, ...]:
-        lines = list(self.router.explain(topic_or_filter))
-        if "+" in topic_or_filter or "#" in topic_or_filter:
-            peers = sorted(self.router.announce_to(topic_or_filter))
-            lines.append(f"{self.name} announces it to {', '.join(peers) or 'nobody'}.")
-        else:
-            route, _ = distribute(self, Arrival(topic_or_filter, CLIENT, self.name))  # not `route`: nobody publishes
-            hops = [f"{hop.peer} ({hop.stage_name})" for hop in route.hops]
-            lines.append(f"From {self.name} it goes to {', '.join(hops) or 'no other broker'}.")
-        return tuple(lines)
 
     # Inside.
 
@@ -436,21 +365,17 @@ class Node:
         digest, time_us = self.announcer.digest(event.peer), self.clock.stamp_us()
         clocks = self._wall_us(), *self.skews.echo(event.peer, now_us)
         version = self._spoken_to(event.peer)
-        return Hello(version, digest, event.greeting, time_us, self._identity(), *clocks, self.description.epoch)
+        return Hello(
+            version, digest, event.greeting, time_us, self.descriptions.identity, *clocks, self.description.epoch
+        )
 
     def _spoken_to(self, peer: str) -> int:
-        """The version that a peer reads. What large cities need the oldest does not have, and not everybody dials."""
-        return self.speaks.get(peer, self.newest if self.is_wide else OLDEST)
+        return self.versions.to(peer, not self.contacts.on_demand)
 
     def _spread(self, event: Spread, now_us: int) -> list[Effect]:
         if self._spoken_to(event.peer) < RUMOURS_SINCE:
             return []
         return [Send(event.peer, Gossip(event.rumours, event.whole))]
-
-    def _identity(self) -> str:
-        """With the epoch, once the city has been changed: until then every release understands it."""
-        epoch = self.description.epoch
-        return f"{self.city.identity} {EPOCH_WORD}{epoch}" if epoch else self.city.identity
 
     def _carry_out(self, events: Iterable[Event], now_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -459,13 +384,11 @@ class Node:
         return effects
 
     def _hello(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
-        if hello.version > self.newest:
-            raise ProtocolViolation(f"{peer} speaks version {hello.version} of the link, this broker {self.newest}")
-        # Who has another epoch is told of the newer one; of one epoch there are no two files.
-        epoch = hello.epoch if hello.version >= FOLLOWS_SINCE else _epoch(hello.city)
-        if epoch == self.description.epoch == 0 and hello.city != self.city.identity:
-            raise ProtocolViolation(_difference(peer, hello.city, self.city.identity))
+        self.versions.check(peer, hello.version)
+        self.descriptions.check(peer, hello)
         self.clock.heard(hello.time_us)
+        if hello.wall_us:
+            self._silences.greeted(peer, hello.wall_us, now_us)
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         effects += self._compare_interest(peer, hello.interest_digest, now_us)
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
@@ -487,11 +410,9 @@ class Node:
 
     def _hand_over(self, now_us: int) -> list[Effect]:
         """What filters that change hands need now, here and, at the central broker, next."""
-        if not self.handover.is_used:
-            return []
         effects = self.handover.refresh(self.coordinator.alive(now_us), self.clock.stamp_us(), now_us)
         if self.handover.take_changed():
-            self._forget_all_routes()
+            self.routes.forget_all()
         facts = self.handover.next_facts(self.coordinator.alive(now_us), now_us)
         return effects + self._proposed(facts, now_us)
 
@@ -500,23 +421,18 @@ class Node:
 
     def _compare_clocks(self, peer: str) -> list[Effect]:
         """Says once that a peer's clock is wrong, and once that it is right again."""
-        skew = self.skews.of(peer)
-        if skew is None:
-            return []
-        is_apart = abs(skew.ahead_us) > self.city.membership.clock_warning_ms * 1000
-        if is_apart == (peer in self._apart):
-            return []
-        (self._apart.add if is_apart else self._apart.discard)(peer)
-        return [ClockSkewed(peer, skew.ahead_us, is_apart)]
+        known = self.skews.of(peer)
+        if known is not None:
+            self.clock.compared(peer, known.ahead_us, known.round_trip_us)
+        skew = self.skews.news(peer, self.city.membership.clock_warning_ms * 1000)
+        return [ClockSkewed(peer, skew.ahead_us, self.skews.is_apart(peer))] if skew is not None else []
 
     def _alive_changed(self, event: AliveChanged, now_us: int) -> list[Effect]:
+        self.routes.forget_all()  # where links open on demand, who is there can be reached
         effects = self._led_otherwise(event.alive) if self.router.ways.leads else []
         effects += self.directory.living(event.alive)
         effects += self.wills.living(event.alive, now_us)
-        if self.is_wide:
-            self._forget_all_routes()  # who is there can be reached
-            effects += self._neighbours_changed()
-        return effects
+        return effects + self._neighbours_changed()
 
     def _returned(self, event: Returned, now_us: int) -> list[Effect]:
         """Only who must be told something gets a link for it."""
@@ -524,57 +440,62 @@ class Node:
         self.wills.reborn(event.name, now_us)
         return [*self._announce(event.name, now_us), *self.directory.reconnected(event.name), Reopen(event.name)]
 
+    def _clock_told(self, peer: str, frame: ClockTold, now_us: int) -> list[Effect]:
+        self.clock.heard(frame.time_us)
+        self.clock.happened(frame.time_us)
+        return []
+
+    def _not_to_be_sent(self, peer: str, frame: Frame, now_us: int) -> list[Effect]:
+        raise ProtocolViolation(f"{peer} sends a frame that brokers keep for themselves")
+
     def _rests(self, peer: str, frame: Rest, now_us: int) -> list[Effect]:
         self._silences.rests(peer)
         return []
 
     def _led_otherwise(self, alive: tuple[str, ...]) -> list[Effect]:
         """Relays have come or gone, so that messages go other ways."""
-        self._forget_all_routes()
         gone = [GoAround(peer) for peer in self.router.ways.living(alive) if peer in self.peers]
         return [*gone, RoutesChanged(EVERYTHING)]
 
     def _member_joined(self, event: MemberJoined, now_us: int) -> list[Effect]:
         if event.name == self.name or event.name in self.peers:
             return []
-        self.peers = (*self.peers, event.name)
+        self.routes.peers = (*self.peers, event.name)
         return self._neighbours_changed()
 
     def _member_left(self, event: MemberLeft, now_us: int) -> list[Effect]:
         if event.name not in self.peers:
             return []
-        self.peers = tuple(peer for peer in self.peers if peer != event.name)
+        self.routes.peers = tuple(peer for peer in self.peers if peer != event.name)
         if self.up.is_linked(event.name):
             self._parting.add(event.name)
         self.up.forget(event.name)
         self.skews.forget(event.name)
-        self.speaks.pop(event.name, None)
+        self.clock.forget(event.name)
+        self.versions.forget(event.name)
         self.interest.member_left(event.name)
         self.announcer.member_left(event.name)
         self.directory.member_left(event.name)
         self.wills.member_left(event.name)
-        self._forget_all_routes()
+        self.routes.forget_all()
         return [RoutesChanged(("#",)), *self._neighbours_changed()]
 
     def _read_city(self, fact: Fact) -> tuple[City, Succession]:
-        city = described(fact, self.city).city
+        city = self.descriptions.read(fact)
         return city, succession_for(city)
 
     def _city_changed(self, event: CityChanged, now_us: int) -> list[Effect]:
         """Everything that depends on the city is asked anew from here on; FactsChanged follows and announces anew."""
-        before, self.description = self.description, described(event.after, self.city)
-        overruled = before.epoch == self.description.epoch
-        if not overruled:
-            self.history = [*self.history, before][-MOST_KEPT:]
+        before, overruled = self.descriptions.adopt(event.after)
         city = self.city = self.description.city
         self.table.succession_changed(event.succession)
-        self.router = router_for(city, self.name, self.table)
+        self.router = self.routes.router = router_for(city, self.name, self.table)
         self._lead(now_us)
         is_routed_anew = before.city.routings != city.routings
         self.announcer.router_changed(self.router, now_us if is_routed_anew else None)
         self._takeover.city_changed(city, now_us)
         self.handover.city_changed(city.central)
-        self._routes.clear()
+        self.routes.forget_all()
         effects: list[Effect] = [CityFollowed(before, self.description, overruled)]
         retains = must_retain(self.router, self.table) if is_routed_anew else ()
         if retains:
@@ -589,13 +510,6 @@ class Node:
             ways.wanted(topic_filter, True)
         ways.living(self.coordinator.alive(now_us))
 
-    def _follow(self, now_us: int) -> list[Effect]:
-        """Says by which description this broker works, once there is another than the city's file."""
-        epoch, book = self.description.epoch, self.coordinator.book
-        if not epoch or book.get(FOLLOWS, self.name).epoch == epoch or self.name not in book.members:
-            return []
-        return self.coordinated(self.coordinator.propose((Fact(FOLLOWS, self.name, self.name, epoch),), now_us), now_us)
-
     def _neighbours_changed(self) -> list[Effect]:
         before, self._neighbours = self._neighbours, self.neighbours
         return [NeighboursChanged(self._neighbours)] if self._neighbours != before else []
@@ -603,7 +517,7 @@ class Node:
     def _facts_changed(self, event: FactsChanged, now_us: int) -> list[Effect]:
         concerned = self.router.ways.learnt(event.changes)
         for topic_filter in concerned:
-            self._forget_routes(topic_filter)
+            self.routes.forget(topic_filter)
         facts = tuple(change.after for change in event.changes)
         frame = Facts(facts)
         effects: list[Effect] = [Keep("", frame), FactsLearnt(facts), RoutesChanged(concerned)]
@@ -621,17 +535,19 @@ class Node:
         self.counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
         under_way_us = self._silences.under_way(peer, now_us)
-        ages = {item.topic_filter: max(item.age_ms * 1000, under_way_us) for item in fresh}
+        held_up_us = self._silences.held_up(peer, frame.said_us, now_us)
+        ages = {item.topic_filter: max(item.age_ms * 1000 + held_up_us, under_way_us) for item in fresh}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
-        changed = self._apply_interest(peer, frame)
+        changed = self.interest.apply(peer, frame)
         if not changed:
             return []
         for topic_filter in changed:
-            self._forget_routes(topic_filter)
-        effects: list[Effect] = [Keep(peer, frame), RoutesChanged(tuple(plain_filter(text) for text in changed))]
+            self.routes.forget(topic_filter)
+        kept = replace(frame, said_us=0)
+        effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
         late = tuple((item.topic_filter, ages[item.topic_filter]) for item in plain if ages[item.topic_filter])
-        if late:  # who announces at once asks for retained messages itself
+        if late and (under_way_us or any(item.age_ms for item in plain)):  # who announces at once asks for them itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
         late += tuple(
             (item.topic_filter, ages[item.topic_filter])
@@ -640,9 +556,7 @@ class Node:
         )
         if late:
             effects.append(Replay(peer, late))
-        if self.is_wide:
-            effects += self._takeover.asks(peer, tuple(item.topic_filter for item in plain), now_us)
-        return effects
+        return effects + self._takeover.asks(peer, tuple(item.topic_filter for item in plain), now_us)
 
     def _wanted_by(self, broker: str) -> AbstractSet[str]:
         """What a broker's clients want; counted again only when it has changed."""
@@ -673,19 +587,6 @@ class Node:
         """Whether a shared subscription has had members that this broker could choose from."""
         return bool(self.announcer.members(share) or self.interest.members_of(share))
 
-    def _apply_interest(self, peer: str, frame: Interest) -> list[str]:
-        """Returns the filters whose interest differs from before."""
-        wanted = {item.topic_filter: item.members for item in frame.wanted}
-        for topic_filter in frame.unwanted:
-            wanted[topic_filter] = 0
-        if frame.whole:
-            for item in self.interest.filters_of(peer):
-                wanted.setdefault(item.topic_filter, 0)
-        changed = [text for text, members in wanted.items() if self.interest.wants(peer, text) != members]
-        for topic_filter in changed:
-            self.interest.set(peer, topic_filter, wanted[topic_filter])
-        return changed
-
     def _announce_filter(self, topic_filter: str, now_us: int) -> list[Effect]:
         effects: list[Effect] = [RoutesChanged((plain_filter(topic_filter),))]
         for peer, frame in self.announcer.changes_of_filter(topic_filter, self.up, now_us):
@@ -696,21 +597,13 @@ class Node:
         frame = self.announcer.changes(peer, now_us)
         return [Send(peer, frame)] if frame is not None else []
 
+    def _said(self, peer: str, frame: Interest) -> Interest:
+        """With the time, so that the peer sees when it was held up on its way."""
+        return replace(frame, said_us=self._wall_us()) if self._spoken_to(peer) >= SAID_SINCE else frame
+
     def _released(self, peer: str, frame: ClientReleased, now_us: int) -> list[Effect]:
         self.directory.released(peer, frame)
         return []
-
-    def _forget_routes(self, topic_filter: str) -> None:
-        topic_filter = plain_filter(topic_filter)
-        if "+" in topic_filter or "#" in topic_filter:
-            self._forget_all_routes()
-        else:
-            self._routes.pop(topic_filter)
-            self._onward.clear()
-
-    def _forget_all_routes(self) -> None:
-        self._routes.clear()
-        self._onward.clear()
 
     def _counted(self, effects: list[Effect]) -> list[Effect]:
         """Frames to peers that cannot be reached are left out: digests mend what they would have said."""
@@ -722,22 +615,10 @@ class Node:
                 self.counters.frames_out += 1
                 if isinstance(effect.frame, Interest):
                     self.counters.interest_out += len(effect.frame.wanted)
+                    effect = Send(effect.peer, self._said(effect.peer, effect.frame))
             sent.append(effect)
         self._parting.clear()
         return sent
 
 
-def _epoch(identity: str) -> int:
-    """Of the description that a hello names."""
-    word = identity.rpartition(" ")[2]
-    digits = word.removeprefix(EPOCH_WORD)
-    return int(digits) if word != digits and digits.isdecimal() and len(digits) < 19 else 0
-
-
-def _difference(peer: str, theirs: str, ours: str) -> str:
-    pairs = zip(theirs.split(), ours.split(), strict=False)
-    differ = [f"{one} there, {other} here" for one, other in pairs if one != other]
-    return f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"
-
-
-__all__ = ["Distribution", "Hop", "Node", "NodeCounters"]
+__all__ = ["Node", "NodeCounters"]

@@ -1,10 +1,16 @@
-"""How long peers could not be heard: what they say then may be as old, since frames can be held up on their way."""
+"""How long peers could not be heard: what they say then may be as old, since frames can be held up on their way.
+
+A greeting says what its sender's clock showed. The quickest one of late tells how far apart the clocks and brokers are;
+what seems to take longer than that was held up.
+"""
 
 from collections.abc import Iterable
 from typing import Final, final
 
 BURST_US: Final = 5_000_000  # so long after a silence what a peer says may come from before
 UNNOTICED_US: Final = 15_000_000  # so long a link may be dead before its keepalive says so
+LATELY_US: Final = 30_000_000  # so long the quickest greeting counts, since clocks drift and are set
+HELD_UP_US: Final = 5_000  # what takes so much longer than usual is late
 
 
 @final
@@ -17,6 +23,9 @@ class Silences:
         self._connected_us: dict[str, int] = {}  # and when it opened the connection that it speaks over
         self._ended: dict[str, tuple[int, int]] = {}  # the last unusual silence: how long, and when it ended
         self._stalled: dict[str, tuple[int, int]] = {}  # the same of one during which the connection stayed
+        # Of each peer: since when this while lasts, and our clock less the sender's at the quickest greeting of the
+        # while before, and of this one.
+        self._quickest: dict[str, tuple[int, int, int]] = {}
 
     def restarted(self, peers: Iterable[str], away_us: int, now_us: int) -> None:
         """Before we were away nobody can say how long a peer was silent: as long as neither side would have noticed."""
@@ -43,6 +52,23 @@ class Silences:
             self._ended[peer] = now_us - last_us, now_us
             if last_us >= self._connected_us.get(peer, 0):
                 self._stalled[peer] = self._ended[peer]
+
+    def greeted(self, peer: str, said_us: int, now_us: int) -> None:
+        """A greeting has come that was sent when its sender's clock showed `said_us`."""
+        took_us = now_us - said_us
+        since_us, last_us, quickest_us = self._quickest.get(peer, (now_us, took_us, took_us))
+        if now_us - since_us >= LATELY_US:
+            since_us, last_us, quickest_us = now_us, quickest_us, took_us
+        self._quickest[peer] = since_us, last_us, min(quickest_us, took_us)
+
+    def held_up(self, peer: str, said_us: int, now_us: int) -> int:
+        """How much longer a frame was under way than usual, apart from silences; 0: no longer, or nobody knows."""
+        known = self._quickest.get(peer)
+        if known is None or not said_us:
+            return 0
+        late_us = now_us - said_us - min(known[1:])
+        # More would have been a silence: then a clock was set.
+        return min(late_us, self._least_us) if late_us >= HELD_UP_US else 0
 
     def before(self, peer: str, now_us: int) -> int:
         """How long the silence was that has just ended; 0: there was none."""

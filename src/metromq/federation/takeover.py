@@ -9,8 +9,10 @@ from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Effect, HandOver, Reroute, Send, SendRetained
 from metromq.federation.links.frames import RetainedRequest
 from metromq.federation.silences import UNNOTICED_US
+from metromq.federation.steps import DRAINS, phase_of
 
 LATELY_US: Final = 60_000_000
+NEVER_US: Final = 1 << 62
 
 
 @final
@@ -26,9 +28,10 @@ class Takeover:
         self._city = city
         self._table = table
         self._claimed_us: dict[str, int] = {}
+        self._asked: dict[str, frozenset[str]] = {}  # the peers that were asked for a key's values when it was claimed
         self._in_step_us: dict[str, int] = {}
         self._start_us = 0
-        self._settled_us: dict[str, int] = {}  # keys that this broker became at home in while it ran
+        self._settled_us: dict[str, int] = {}  # keys of its home that this broker got while it ran
         self._left_us: dict[str, int] = {}  # and those that it was at home in
 
     def city_changed(self, city: City, now_us: int) -> None:
@@ -36,7 +39,8 @@ class Takeover:
         for key, home in city.homes.items():
             before = homes.get(key)
             if home == self._name != before:
-                self._settled_us[key] = now_us
+                # Until we own it, too, who was at home before distributes everything.
+                self._settled_us[key] = now_us if self._table.owner(key) == self._name else NEVER_US
                 self._left_us.pop(key, None)
             if before == self._name != home:
                 self._left_us[key] = now_us
@@ -60,7 +64,10 @@ class Takeover:
             effects.append(Reroute(key, before, after))
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
-            if not change.before.value:  # otherwise it was handed over in good order
+            if self._settled_us.get(key) == NEVER_US:
+                self._settled_us[key] = now_us
+            if not _is_handed(change, up):
+                self._asked[key] = frozenset(up)
                 request = RetainedRequest(self._table.succession.filters(key))
                 effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
@@ -68,9 +75,12 @@ class Takeover:
         return effects
 
     def asks(self, peer: str, filters: tuple[str, ...], now_us: int) -> list[Effect]:
-        """Who announces filters may know retained values of a key that this broker has just taken over."""
-        lately = any(now_us - claimed_us < LATELY_US for claimed_us in self._claimed_us.values())
-        return [Send(peer, RetainedRequest(filters))] if lately and filters else []
+        """Who announces filters, and had no link then, may know values of a key that was taken over just now."""
+        is_news = any(
+            now_us - claimed_us < LATELY_US and peer not in self._asked.get(key, ())
+            for key, claimed_us in self._claimed_us.items()
+        )
+        return [Send(peer, RetainedRequest(filters))] if is_news and filters else []
 
     def _lost(self, change: Change, at_home: bool, now_us: int) -> list[Effect]:
         key, anchor = change.after.key, self._table.anchor(change.after.key)
@@ -101,3 +111,8 @@ class Takeover:
             return True
         claimed_us = self._claimed_us.get(key)
         return claimed_us is not None and came_us >= claimed_us
+
+
+def _is_handed(change: Change, up: Collection[str]) -> bool:
+    """Whether it came in good order, so that what is retained has been sent: its last owner is there to say so."""
+    return phase_of(change.before) == DRAINS[-1] and change.before.owner in up

@@ -30,7 +30,7 @@ class _Tunnel:
     """To one edge broker: opened when it is first needed, and again when it was lost."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        self.address = address
         self._writer: asyncio.StreamWriter | None = None
         self._clients: dict[int, _Client] = {}
         self._opening = asyncio.Lock()
@@ -45,7 +45,7 @@ class _Tunnel:
                 if loop.time() < self._not_before:
                     raise OSError("it could not be reached a moment ago")
                 try:
-                    reader, self._writer = await asyncio.wait_for(asyncio.open_connection(*self._address), DIAL_S)
+                    reader, self._writer = await asyncio.wait_for(asyncio.open_connection(*self.address), DIAL_S)
                 except (OSError, TimeoutError) as error:
                     self._not_before = loop.time() + AGAIN_S
                     raise OSError(str(error)) from error
@@ -197,8 +197,18 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    def told(self, filters: Filters) -> None:
-        """Other filters are delegated than before: what clients publish and subscribe from now on goes there."""
+    def told(self, filters: Filters, edges: Mapping[str, Address] | None = None) -> None:
+        """Other filters are delegated than before: what clients publish and subscribe from now on goes there.
+
+        `edges` says where tunnels end that were not known, or have moved; the others stay.
+        """
+        for name, address in (edges or {}).items():
+            known = self.tunnels.get(name)
+            if known is None or known.address != address:
+                self.tunnels[name] = _Tunnel(address)
+                self.tunnels[name].name = name
+                if known is not None:
+                    self.spawn(known.close())
         self.table = DelegationTable(filters, self.options.is_foreign)
         for client in self._clients:
             client.core.table = self.table
@@ -215,6 +225,10 @@ class Proxy:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def clients(self) -> int:
+        return len(self._clients)
 
     async def open(self) -> None:
         host, port = self.options.listen

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from metromq.pipeline.plain_sql import NotPlain
     from metromq.pipeline.progress import Progress, serve_metrics
     from metromq.pipeline.quick import ask_quickly
+    from metromq.pipeline.reclustering import Proposal, propose_clusters, read_proposal, save_proposal
     from metromq.pipeline.recommending import Recommendation, recommend
     from metromq.pipeline.recorder import Recorder, recorder_lock
     from metromq.pipeline.refreshing import refresh
@@ -36,6 +37,7 @@ _HOMES = {
     "Landing": "landing",
     "NotPlain": "plain_sql",
     "Progress": "progress",
+    "Proposal": "reclustering",
     "Recommendation": "recommending",
     "Recorder": "recorder",
     "SiteCost": "whatif",
@@ -49,7 +51,9 @@ _HOMES = {
     "lake_or_usage_error": "maintain",
     "named_journals": "journals",
     "noted_journals": "journals",
+    "propose_clusters": "reclustering",
     "read_models": "models",
+    "read_proposal": "reclustering",
     "recommend": "recommending",
     "recorded_days": "whatif",
     "recorder_lock": "recorder",
@@ -57,6 +61,7 @@ _HOMES = {
     "refresh_own": "own_tables",
     "repair": "content",
     "run": "jobs",
+    "save_proposal": "reclustering",
     "serve_metrics": "progress",
     "shipping": "shipper",
     "tables": "maintain",
@@ -81,6 +86,7 @@ __all__ = [
     "Landing",
     "NotPlain",
     "Progress",
+    "Proposal",
     "Recommendation",
     "Recorder",
     "SiteCost",
@@ -94,7 +100,9 @@ __all__ = [
     "lake_or_usage_error",
     "named_journals",
     "noted_journals",
+    "propose_clusters",
     "read_models",
+    "read_proposal",
     "recommend",
     "recorded_days",
     "recorder_lock",
@@ -102,6 +110,7 @@ __all__ = [
     "refresh_own",
     "repair",
     "run",
+    "save_proposal",
     "serve_metrics",
     "shipping",
     "spark",

@@ -15,13 +15,24 @@ from metromq.planning.model import (
     Problem,
     Service,
     Topic,
+    TopicStatistics,
     Watch,
     nobody,
     plan_document,
 )
 from metromq.planning.optimal import fits_at_all, optimal
 from metromq.planning.planner import METHODS, Method, make_placement, move_price, priced
-from metromq.planning.policies import POLICIES, Choice, Policy, choose, delegating, service_workload, statistics_of
+from metromq.planning.policies import (
+    POLICIES,
+    Choice,
+    Policy,
+    choose,
+    delegating,
+    service_workload,
+    statistics_of,
+    topic_workloads,
+    wants,
+)
 from metromq.planning.problem_files import check_machines, read_placement, read_problem
 from metromq.planning.steps import NONE_EXISTS, SAFE, PlanStep, Transition, route_between
 from metromq.planning.timing import Deadline, Job
@@ -51,6 +62,7 @@ __all__ = [
     "Problem",
     "Service",
     "Topic",
+    "TopicStatistics",
     "Transition",
     "Watch",
     "anneal",
@@ -76,4 +88,6 @@ __all__ = [
     "service_workload",
     "simple_bound",
     "statistics_of",
+    "topic_workloads",
+    "wants",
 ]

@@ -14,6 +14,7 @@ from metromq.planning.fitting import pack
 from metromq.planning.homing import stay_home
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation
+from metromq.planning.sets import sets_bound
 from metromq.planning.solver import Solved, solve_program
 from metromq.planning.starts import warm_start
 from metromq.planning.timing import Deadline
@@ -21,6 +22,10 @@ from metromq.planning.timing import Deadline
 BOUND_ROUNDS = 150  # enough to rule devices out; the program itself finds the rest of the bound
 SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
 SEED = 1  # of that annealing: the same problem gets the same plan
+FAR = 0.05  # a bound by pairs farther than this from the plan is worth a bound by sets
+SETS_FROM = 400  # containers times devices; smaller problems are solved by the tree before sets say much
+SETS_PART, MORE_PART = 0.9, 0.2  # of the time left, for the bound by sets and for more annealing before it
+MORE_SWEEPS = 1_200
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +35,11 @@ class Parts:
     anneal: bool = True
     tree: bool = True  # else the solver's own search
     lists: bool = True  # at the nodes of the tree
+    sets: bool = True  # a bound by sets of containers where that by pairs is far away
 
 
 ALL_PARTS = Parts()
-NO_PARTS = Parts(anneal=False, tree=False, lists=False)
+NO_PARTS = Parts(anneal=False, tree=False, lists=False, sets=False)
 
 
 def optimal(
@@ -111,6 +117,9 @@ def _solve(
         known = lower_bound(arrays, cost, BOUND_ROUNDS, time.share(0.5))
         floor, allowed = known.value, known.allowed
         time.job.raise_bound(floor)
+        if parts.sets and cost - floor > max(FAR, limits.gap) * abs(cost) and arrays.linear.size >= SETS_FROM:
+            start, floor = _by_sets(arrays, start, floor, limits, time, watch)
+            cost = price(arrays, start).objective
         if cost - floor <= limits.gap * abs(cost):
             return make_plan(arrays, start, floor, "optimal", clock() - started, method)
     rest = Limits(max(limits.seconds - (clock() - started), 0.01), limits.gap)
@@ -129,6 +138,24 @@ def _solve(
     where = stay_home(arrays, min(fitting, key=lambda where: price(arrays, where).objective), time)
     status = "optimal" if solved.proven else "interrupted" if time.job.stopped else "time-limit"
     return make_plan(arrays, where, max(solved.bound, floor), status, clock() - started, method)
+
+
+def _by_sets(
+    arrays: Arrays, start: Ints, floor: float, limits: Limits, time: Deadline, watch: Watch
+) -> tuple[Ints, float]:
+    """Where the tree would take days: a longer search for the plan, then the bound by sets."""
+    if not arrays.goal.latency:
+        start, _ = anneal(arrays, start, MORE_SWEEPS, np.random.default_rng(SEED), time.share(MORE_PART))
+        start = stay_home(arrays, start, time)
+        time.keep(arrays, start)
+    cost = price(arrays, start).objective
+
+    def tell(found: float) -> None:
+        time.job.raise_bound(found)
+        watch("bounding", cost, max(found, floor))
+
+    enough = cost - limits.gap * abs(cost)
+    return start, max(floor, sets_bound(arrays, start, enough, time.share(SETS_PART), tell))
 
 
 def _nothing(arrays: Arrays, time: Deadline, seconds: float, method: str) -> Plan:

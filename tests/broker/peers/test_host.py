@@ -15,7 +15,7 @@ def test_every_message_of_a_known_topic_reaches_the_peer() -> None:
                 await subscriber.subscribe("news/#", qos=1)
                 assert one.host is not None
                 node = one.host.node
-                await until(lambda: bool(node.route("news/today").hops))
+                await until(lambda: bool(node.routes.route("news/today").hops))
                 for number in range(5):
                     await publisher.publish("news/today", b"%d" % number, qos=1)
                 messages = aiter(subscriber.messages)
@@ -56,7 +56,7 @@ def test_a_topic_keeps_its_order_over_a_link_whichever_way_its_messages_take() -
                 await subscriber.subscribe("news/#")
                 assert one.host is not None
                 node = one.host.node
-                await until(lambda: bool(node.route("news/today").hops))
+                await until(lambda: bool(node.routes.route("news/today").hops))
                 publisher.send(*(Publish("news/today", b"%d" % number, retain=number % 3 == 2) for number in range(12)))
                 messages = aiter(subscriber.messages)
                 assert [(await anext(messages)).payload for _ in range(12)] == [b"%d" % number for number in range(12)]

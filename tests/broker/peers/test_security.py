@@ -59,7 +59,7 @@ async def _passes(one: Broker, other: Broker) -> None:
         await subscriber.subscribe("news/#", qos=1)
         assert one.host is not None
         node = one.host.node
-        await until(lambda: bool(node.route("news/today").hops))
+        await until(lambda: bool(node.routes.route("news/today").hops))
         await publisher.publish("news/today", b"calm", qos=1)
         message = await anext(aiter(subscriber.messages))
         assert message.payload == b"calm"

@@ -1,7 +1,7 @@
 """The inbox: what came before is recognised, whichever way it took."""
 
 from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
-from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, REMEMBERED_CHECKED, SHARE, Inbox
+from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, DROP, REMEMBERED_CHECKED, SHARE, Inbox, recorded
 from metromq.federation.stages import FINAL, HANDOVER, OWNER
 from metromq.protocol.session.message import Message
 
@@ -44,6 +44,23 @@ def test_shared_subscriptions_are_remembered_one_by_one() -> None:
     inbox.shared("origin", 6, ["$share/g/a"])
     assert inbox.accept("b1", shared(6, CHECK, 2, "$share/g/a"), "me") == DROP
     assert inbox.has_shared("origin", 6, "$share/g/a")
+
+
+def test_a_restart_remembers_that_a_copy_was_marked() -> None:
+    """Of a message that a stand-in distributed: the copy of the owner that returns has no mark."""
+    inbox = Inbox()
+    marked = shared(5, CHECK, 1, "$share/g/a")
+    uses = inbox.accept("heir", marked, "me")
+    again = Inbox()
+    again.received("origin", 5, recorded(uses, marked), ["$share/g/a"])
+    for box in (inbox, again):
+        assert box.accept("owner", shared(5, 0, 1, "$share/g/a"), "me") == DROP
+    plain = entry(7, FINAL, CHECK, 2)
+    again.received("origin", 7, recorded(inbox.accept("heir", plain, "me"), plain))
+    assert again.accept("owner", entry(7, sequence=2), "me") == DROP
+    unmarked = Inbox()
+    unmarked.received("origin", 5, recorded(SHARE, shared(5, 0, 1)), ["$share/g/a"])
+    assert unmarked.accept("owner", shared(5, 0, 1, "$share/g/a"), "me") == SHARE  # its memory may be of any age
 
 
 def test_what_members_pass_on_comes_back_once_per_pass() -> None:

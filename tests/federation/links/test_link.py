@@ -69,6 +69,7 @@ class Sender(Federation):
         self.link = Link(self.hub, self.hub.links.backlog(PEER), self.transport, self)
         self.link.open()
         self.ups = 0
+        self.happened = 0
 
     def copies(self, message: Message) -> list[LinkCopy]:
         return [LinkCopy(self.hub.links.backlog(PEER), slip_of(Hop(PEER, FINAL)))]
@@ -79,6 +80,9 @@ class Sender(Federation):
 
     def link_settled(self) -> None:
         pass
+
+    def happened_us(self, peer: str) -> int:
+        return self.happened
 
     def link_down(self, link: Link, problem: str) -> None:
         assert problem

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from metromq.federation.city import BrokerSpec, City, LinkSecurity, OverlaySettings, grid_city
 from metromq.federation.effects import GoAround
 from metromq.federation.explaining import explain_step
-from metromq.federation.routing.overlay import OverlayWays, TopicOverlay
+from metromq.federation.routing.overlay import OverlayWays
+from metromq.federation.routing.overlay_map import TopicOverlay
 from metromq.federation.stages import HOP_LIMIT
 from tests.federation.network import Network
 
@@ -160,7 +161,7 @@ def test_a_lost_publisher_is_left_for_another_and_what_waited_goes_around() -> N
         network.settle()
     assert ("at0", "at80") in around
     assert feeds(network, "bus/7") == {"at60": "at0"}
-    hops = node.route("bus/7", 2, "at0", 1, ("at0",), check=True, targets=("at60",)).hops
+    hops = node.routes.route("bus/7", 2, "at0", 1, ("at0",), check=True, targets=("at60",)).hops
     assert [(hop.peer, hop.stage_name) for hop in hops] == [("at60", "final")]
 
 

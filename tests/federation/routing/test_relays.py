@@ -88,9 +88,9 @@ def test_no_message_goes_further_than_its_limit_whatever_a_router_says(
             at, stage, left, links, served, path = queue.pop()
             assert links <= limit, "it crossed more links than it may"
             assert left == limit - links
-            before = nodes[at].counters.copies_dropped
-            route = nodes[at].route("a", stage, city.names[start], 7, served, limit=left)
-            assert nodes[at].counters.copies_dropped - before == len(route.dropped)
+            before = nodes[at].routes.copies_dropped
+            route = nodes[at].routes.route("a", stage, city.names[start], 7, served, limit=left)
+            assert nodes[at].routes.copies_dropped - before == len(route.dropped)
             assert not (left == 0 and route.hops)
             for hop in route.hops:
                 assert hop.peer != at
@@ -104,11 +104,13 @@ def test_the_limit_ends_a_ring_that_forgets_who_was_served() -> None:
     with routed(grid_city("flood-publications", count=6), "ring") as city:
         nodes = {name: Node(city, name, 1, 0) for name in city.names}
         at, stage, limit, links = city.names[0], CLIENT, HOP_LIMIT, 0
-        while hops := nodes[at].route("a", stage, at, 7, (), limit=limit).hops:  # says everywhere that it began here
+        while (
+            hops := nodes[at].routes.route("a", stage, at, 7, (), limit=limit).hops
+        ):  # says everywhere that it began here
             (hop,) = hops
             at, stage, limit, links = hop.peer, hop.stage, hop.limit, links + 1
         assert links == HOP_LIMIT
-        assert nodes[at].counters.copies_dropped == 1
+        assert nodes[at].routes.copies_dropped == 1
         step = explain_step(nodes[at], "a", RELAY, at, (), limit=0)
         assert step.hops == ()
         assert f"drops the copies for {nodes[at].neighbours[0]}: the message has crossed 16 links" in step.reasons[-1]
@@ -117,7 +119,7 @@ def test_the_limit_ends_a_ring_that_forgets_who_was_served() -> None:
 def test_a_copy_that_would_turn_back_is_dropped_and_explained() -> None:
     with routed(grid_city("flood-publications", count=6), "line") as city:
         node = Node(city, city.names[1], 1, 0)
-        route = node.route("a", 3, city.names[0])
+        route = node.routes.route("a", 3, city.names[0])
         assert (route.hops, route.dropped) == ((), (city.names[2],))
         assert "earlier stage" in explain_step(node, "a", 3, city.names[0]).reasons[-1]
 
@@ -128,7 +130,7 @@ def test_the_limit_travels_with_each_copy() -> None:
         network.subscribe(city.names[5], "bus/#")
         network.publish(city.names[0], "bus/7", b"near", limit=4)
         assert network.delivered == []
-        assert network.nodes[city.names[4]].counters.copies_dropped == 1
+        assert network.nodes[city.names[4]].routes.copies_dropped == 1
         network.publish(city.names[0], "bus/7", b"far", limit=5)
         assert network.delivered == [(city.names[5], b"far")]
 
@@ -146,4 +148,4 @@ def test_the_four_routings_keep_links_to_all_others() -> None:
         node = Node(grid_city(word), "b12", 1, 0)
         assert node.neighbours == node.peers
         assert not [effect for effect in node.tick(0) if isinstance(effect, NeighboursChanged)]
-        assert FINAL not in {hop.stage for hop in node.route("1/0/x").hops} or word == "flood-publications"
+        assert FINAL not in {hop.stage for hop in node.routes.route("1/0/x").hops} or word == "flood-publications"

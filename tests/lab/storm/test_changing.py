@@ -1,4 +1,4 @@
-"""Storms in a city whose areas move all the time keep the contract; one that forgets former homes does not."""
+"""Storms in a city whose areas move, and whose brokers join and leave, keep the contract."""
 
 import pytest
 
@@ -23,3 +23,16 @@ def test_areas_move_in_every_such_storm() -> None:
         history = history_of(seed, routing=CHANGING)
         assert any(step.verb == "move" for step in history.steps)
         assert parse_history(str(history)) == history
+
+
+def test_brokers_join_and_leave_in_half_of_them_and_clients_come_to_newcomers() -> None:
+    histories = [history_of(seed, routing=CHANGING) for seed in range(SEEDS)]
+    verbs = [{step.verb for step in history.steps} for history in histories]
+    assert SEEDS // 4 < sum("join" in found for found in verbs) < SEEDS * 3 // 4
+    assert sum("leave" in found for found in verbs) > SEEDS // 8
+    played = [SimulatedStorm(history) for history, found in zip(histories, verbs, strict=True) if "leave" in found][:6]
+    for storm in played:
+        assert not storm.play().stuck
+    assert any(storm.gone for storm in played), "somebody has left"
+    newcomers = {name for storm in played for name in storm.names if name.startswith("b9")}
+    assert any(one.broker in newcomers for storm in played for one in storm.seen.connections)

@@ -83,6 +83,7 @@ def filter_kind(topic_filter: str) -> str:
 def kinds_of(history: History) -> Iterator[str]:
     """What a history has, in the words of the list below."""
     places: dict[str, str] = {}
+    yield "clocks close together" if history.is_near else "clocks right or far apart"
     yield from (f"clock {'right' if not skew else 'fast' if skew > 0 else 'slow'}" for skew in history.skews_s)
     for step in history.steps:
         yield step.verb
@@ -103,7 +104,17 @@ def kinds_of(history: History) -> Iterator[str]:
 
 KINDS = {
     *(WORDS.keys() - {"delegate", "move"}),  # storms of their own have these
-    *("clock right", "clock fast", "clock slow", "MQTT 4", "MQTT 5", "at the same broker", "at another broker"),
+    *(
+        "clocks close together",
+        "clocks right or far apart",
+        "clock right",
+        "clock fast",
+        "clock slow",
+        "MQTT 4",
+        "MQTT 5",
+        "at the same broker",
+        "at another broker",
+    ),
     *("connect keeps", "connect clean", "slip keeps", "slip clean"),
     *("no will", "will after 0 s", "will after 2 s", "will after 30 s"),
     *(f"{kind} at QoS {qos}" for kind in ("plain", "wildcard") for qos in (0, 1, 2)),
@@ -140,6 +151,10 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 def ends_at_once(self: Departures, departure: Departure) -> None:
     self._hub.sessions.close(departure.session)
+
+
+def believes_its_own(self: HybridClock) -> int:
+    return self._wall_us()
 
 
 def remembers_no_deletion(accepts: Callable[..., bool]) -> Callable[..., bool]:
@@ -193,7 +208,8 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "the old connection is not told": (Roaming, "taken", lambda _: nothing),
     "a will fires when its client moves": (Roaming, "taken", fires_the_will),
     "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda self, moved: []),
-    "clocks are believed": (HybridClock, "heard", lambda _: nothing),
+    "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
+    "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
     "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda self, share, message: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
@@ -209,6 +225,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "a deletion is forgotten": (12,),
     "repeats are not recognised": (29,),
     "clocks are believed": (30,),
+    "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
 }
 

@@ -35,7 +35,7 @@ class Peered(Federation):
         assert self.hub is not None
         return [] if message.origin else [LinkCopy(self.hub.links.backlog("b10"), b"slip")]
 
-    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         if message.origin:
             self.seen.append((message.origin, message.origin_offset, uses))
 

@@ -12,6 +12,8 @@ from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
 from metromq.federation import Description, delegations_of, differences, plan_of, read_plan
 from metromq.federation.host import Host
+from metromq.federation.routing import ClusterWays, changes_to
+from metromq.reading import read_data
 
 JSON = "application/json"
 
@@ -34,6 +36,7 @@ class CityDesk:
             "/resume": self._resume,
             "/token": self._token,
             "/delegate": self._delegate,
+            "/recluster": self._recluster,
         }
         return {path: self._obeying(act) for path, act in orders.items()}
 
@@ -56,12 +59,12 @@ class CityDesk:
         self._cycle.now()
         host = self._host
         node = host.node
-        versions = [*node.history, node.description]
+        versions = [*node.descriptions.earlier, node.description]
         page = {
             **_version(node.description),
             "broker": host.name,
             "plan": plan_of(node.city),
-            "following": node.following,
+            "following": node.descriptions.followed_by,
             "alive": node.coordinator.alive(int(host.hub.clock.now * 1_000_000)),
             "leaving": {"state": host.leaving.state, "waits_for": host.leaving.waits_for()},
             "history": [
@@ -96,6 +99,23 @@ class CityDesk:
         self._host.delegate(str(asked.get("filter", "")), str(asked.get("broker", "")))
         found = delegations_of(self._host.node.table.book)
         return {"delegations": [dataclasses.asdict(delegation) for delegation in found]}
+
+    def _recluster(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """`topics`: clusters, leaders and feeds of each; `apply`: whether it is to be done, or only told."""
+        host = self._host
+        if host.city.routing != "overlay":
+            raise MetroError(f'routing = "{host.city.routing}" has no clusters of publishers; "overlay" has')
+        book = host.node.coordinator.book
+        facts = tuple(
+            fact
+            for topic, ways in dict(asked.get("topics", {})).items()
+            for fact in changes_to(book, topic, read_data(ClusterWays, ways, "topics"))
+        )
+        if asked.get("apply") is True and facts:
+            now_us = int(host.hub.clock.now * 1_000_000)
+            events = host.node.coordinator.propose(facts, now_us)
+            host.run(host.node.coordinated(events, now_us))
+        return {"changes": [[fact.kind, fact.key, fact.owner, fact.value] for fact in facts]}
 
     def _token(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         valid_s = min(max(float(asked.get("valid_s", 3600.0)), 1.0), 7 * 86_400.0)

@@ -7,34 +7,30 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from metromq.broker import logs
+from metromq.broker.peers.coordinating import NEEDS_KAZOO
 from metromq.broker.peers.tcp import Address, TcpDialler
 from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
 from metromq.federation import City
+from metromq.federation.coordination import Shim
 from metromq.federation.host import Host
 from metromq.federation.links import LinkCredentials, MqttTransport, auth
 
 OLD_SUFFIX = ".old"
 
 
-class Shim(Protocol):
-    """What stands between a coordinator and its servers."""
-
-    def start(self) -> None: ...
-
-    def take_writes(self) -> None: ...
-
+class LiveShim(Shim, Protocol):
     async def stop(self) -> None: ...
 
 
-def _shim_of(city: City, host: Host, cycle: WriteCycle) -> Shim | None:
+def _shim_of(city: City, host: Host, cycle: WriteCycle) -> LiveShim | None:
     """None: the coordinator needs no servers."""
     if city.coordination != "zookeeper":
         return None
     try:
         from metromq.broker.peers.ensemble import Ensemble  # kazoo is an extra
     except ImportError as error:
-        raise MetroError('coordination = "zookeeper" needs kazoo: pip install "metromq[zookeeper]"') from error
+        raise MetroError(NEEDS_KAZOO) from error
     return Ensemble(city, host, cycle)
 
 
@@ -45,7 +41,7 @@ class CityMember:
         self._dialler: TcpDialler | None = None
         self.credentials: LinkCredentials | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self._shim: Shim | None = None
+        self._shim: LiveShim | None = None
         self.host = Host(city, name, cycle.hub, _report)
 
     def start(self, secret: bytes | None, addresses: Mapping[str, Address], tls: ssl.SSLContext | None) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from metromq.cli.pipeline.asking import sql_command, tables_command, what_if_command
+from metromq.cli.pipeline.clustering import clusters_command
 from metromq.cli.pipeline.keeping import check_command, compact_command, expire_command, repair_command
 from metromq.cli.pipeline.loading import record, refresh_command, run_command
 from metromq.cli.pipeline.options import examples
@@ -31,6 +32,7 @@ for part in (
     refresh_command,
     tables_command,
     what_if_command,
+    clusters_command,
     check_command,
     repair_command,
     compact_command,

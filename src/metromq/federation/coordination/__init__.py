@@ -7,7 +7,8 @@ from metromq.errors import UsageError
 from metromq.federation.city import City
 from metromq.federation.coordination.coordinator import Coordinator, Event
 from metromq.federation.coordination.embedded import EmbeddedCoordinator
-from metromq.federation.coordination.facts import Book, Fact
+from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, WANTED, Book, Fact
+from metromq.federation.coordination.shim import Shim
 from metromq.federation.coordination.succession import NoSuccession, Succession, TopicTable
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
 
@@ -22,12 +23,18 @@ def coordinator_for(city: City, name: str, incarnation: int, succession: Success
 
 
 __all__ = [
+    "CLUSTER",
     "COORDINATORS",
+    "PUBLISHER",
+    "REQUEST",
+    "SUBSCRIBER",
+    "WANTED",
     "Book",
     "Coordinator",
     "Event",
     "Fact",
     "NoSuccession",
+    "Shim",
     "TopicTable",
     "ZooKeeperCoordinator",
     "coordinator_for",

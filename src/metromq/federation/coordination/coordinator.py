@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mypy_extensions import mypyc_attr
 
 from metromq.federation.city import City
+from metromq.federation.coordination.contacts import EVERYBODY, Contacts
 from metromq.federation.coordination.facts import AREA, BROKER, CITY, Book, Change, Fact
 from metromq.federation.coordination.rumours import Rumour
 from metromq.federation.coordination.succession import Succession
@@ -154,9 +155,9 @@ class Coordinator(ABC):
     def is_alive(self, name: str, now_us: int) -> bool:
         return name in self.alive(now_us)
 
-    def companions(self) -> frozenset[str] | None:
-        """The members to keep links to, whatever there is to send; others get one on demand. None: to all."""
-        return None
+    def contacts(self) -> Contacts:
+        """Whom this broker keeps links to."""
+        return EVERYBODY
 
     def companions_of(self, name: str) -> frozenset[str] | None:
         """The members that keep links to `name` in any case; None: all do."""

@@ -18,6 +18,7 @@ from typing import final
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import City
+from metromq.federation.coordination.contacts import EVERYBODY, Companions, Contacts
 from metromq.federation.coordination.coordinator import (
     AliveChanged,
     Beat,
@@ -105,8 +106,8 @@ class EmbeddedCoordinator(Coordinator):
 
     # What is said of those that are not watched here.
 
-    def companions(self) -> frozenset[str] | None:
-        return frozenset(self.watch.others()) if self.watch.is_wide else None
+    def contacts(self) -> Contacts:
+        return Companions(frozenset(self.watch.others())) if self.watch.is_wide else EVERYBODY
 
     def companions_of(self, name: str) -> frozenset[str] | None:
         return self.watch.companions_of(name) - {self.name} if self.watch.is_wide else None
@@ -272,13 +273,18 @@ class EmbeddedCoordinator(Coordinator):
             return []
         found: list[Change] = []
         for fact in self.book.facts():
-            if fact.owner != self.name and self.succession.home(fact) == self.name:
+            if fact.owner != self.name and self.succession.home(fact) == self.name and not self._is_handed(fact):
                 found += self._claim(fact)
         self._reclaimed = self.book.revision
         return found
 
+    def _is_handed(self, fact: Fact) -> bool:
+        """Whether its owner gives it to us by itself."""
+        return self.succession.hands_over(fact) and self.watch.is_alive(fact.owner)
+
     def _claim(self, fact: Fact) -> tuple[Change, ...]:
-        return self.book.merge((self.book.next(fact.kind, fact.key, self.name, fact.value),))
+        value = self.succession.inherited(fact)
+        return self.book.merge((self.book.next(fact.kind, fact.key, self.name, value),))
 
     def _load(self, broker: str) -> int:
         return self._clients if broker == self.name else self.watch.clients(broker)

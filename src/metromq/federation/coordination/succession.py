@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from typing import final
 
 from metromq.federation.coordination.facts import Book, Fact
+from metromq.federation.steps import candidate
 
 
 class Succession(ABC):
     """`kind` is the kind of fact that makes up the routing's topic table; empty: it has none.
 
-    `fixed` are kinds whose keys are known from the start: facts with other keys are ignored.
+    `fixed` are kinds whose keys are known from the start: facts with other keys are ignored. `is_orderly`: keys may
+    change hands in steps in which everybody has a part.
     """
 
     kind: str = ""
+    is_orderly: bool = True
     fixed: frozenset[str] = frozenset()
 
     @abstractmethod
@@ -31,6 +34,14 @@ class Succession(ABC):
     def anchor(self, fact: Fact) -> str:
         """The broker that knows everybody who wants the key's topics, whoever owns it; empty: the one at home."""
         return ""
+
+    def hands_over(self, fact: Fact) -> bool:
+        """Whether the owner gives the fact to the broker at home in good order while it lives: no claim is due."""
+        return False
+
+    def inherited(self, fact: Fact) -> str:
+        """The value of the fact when somebody claims it."""
+        return fact.value
 
     @abstractmethod
     def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
@@ -81,6 +92,10 @@ class TopicTable:
         fact = self.book.get(self.kind, key)
         home = self.succession.home(fact)
         return home if home in self.book.members else fact.owner
+
+    def candidate(self, key: str) -> str:
+        """The broker that is about to become responsible; empty: nobody is."""
+        return candidate(self.book.get(self.kind, key))
 
     def anchor(self, key: str) -> str:
         return self.succession.anchor(self.book.get(self.kind, key))

@@ -42,6 +42,11 @@ class ZooKeeperCoordinator(Coordinator):
         return self._is_connected
 
     @property
+    def waits(self) -> bool:
+        """Whether something is proposed, or asked, that the ensemble has not settled yet."""
+        return bool(self._waiting)
+
+    @property
     def clients(self) -> int:
         """Connected here; the shim tells the others now and then."""
         return self._clients
@@ -157,7 +162,9 @@ class ZooKeeperCoordinator(Coordinator):
         for fact in self.book.facts():
             if fact.kind in ABOUT_BROKERS or fact.owner == self.name or (fact.kind, fact.key) in self._waiting:
                 continue
-            is_home = self.succession.home(fact) == self.name
             is_orphan = bool(fact.owner) and fact.owner not in living
+            is_handed = not is_orphan and self.succession.hands_over(fact)
+            is_home = self.succession.home(fact) == self.name and not is_handed
             if is_home or (is_orphan and self.succession.heir(fact, living) == self.name):
-                self.propose((self.book.next(fact.kind, fact.key, self.name, fact.value),), now_us)
+                value = self.succession.inherited(fact)
+                self.propose((self.book.next(fact.kind, fact.key, self.name, value),), now_us)

@@ -1,7 +1,9 @@
 """Sessions that come from another broker: takes their pieces, and lets nothing overtake what is older."""
 
+from collections.abc import Callable
 from typing import Final, final
 
+from metromq.federation.effects import Effect
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
@@ -23,6 +25,7 @@ class ArrivingSession:
         self.left_over: list[Entry] = []  # what came here for the session while it was away
         self.missed: list[tuple[str, int]] = []  # filters of which not all brokers were told before, and their age
         self.is_alone = True  # no other part of the session comes meanwhile
+        self.probed: set[str] | None = None  # whose markers the old broker waits for; None: it has said whose
         self._newest: dict[str, int] = {}  # of each origin, of what has come
         self._last = -1  # the session's sequence behind it; -1: something may be out of order
 
@@ -45,8 +48,17 @@ class ArrivingSession:
 
 @final
 class Arrivals:
-    def __init__(self, hub: Hub, node: Node, timers: Timers, departures: Departures, catch_up: CatchUp) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        node: Node,
+        timers: Timers,
+        departures: Departures,
+        catch_up: CatchUp,
+        run: Callable[[list[Effect]], None],
+    ) -> None:
         self._hub = hub
+        self._run = run  # carries out what the node wants
         self._catch_up = catch_up
         self._node = node
         self._timers = timers
@@ -97,6 +109,7 @@ class Arrivals:
         for other in arrivals.values():
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
+        arrival.probed = set(self._node.peers) if piece.senders is None else None
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
         unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
@@ -139,7 +152,7 @@ class Arrivals:
         self._hub.sessions.record_seen(session)
         now_us = int(self._hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
-            self._node.announcer.owe(topic_filter, peers, now_us - age_us)
+            self._run(self._node.came_untold(topic_filter, peers, age_us, now_us))
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
@@ -187,6 +200,15 @@ class Arrivals:
         for peer in peers:
             self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old))
         self._departures.send_signal(old, Signal(MARKER, piece.client, piece.number, old))
+
+    def tick(self) -> None:
+        """The old broker waits for everybody, also for who has joined the city meanwhile."""
+        for client, arrivals in self._by_client.items():
+            for old, arrival in arrivals.items():
+                if arrival.probed is not None and not arrival.probed.issuperset(self._node.peers):
+                    for peer in [peer for peer in self._node.peers if peer not in arrival.probed]:
+                        self._departures.send_signal(peer, Signal(PROBE, client, arrival.number, old))
+                    arrival.probed.update(self._node.peers)
 
     def _count(self, message: Message) -> None:
         """What came to the old broker after the session had left was not counted there."""

@@ -1,6 +1,7 @@
 """What must be sent again because responsibility changed or a peer could not be heard."""
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from operator import itemgetter
@@ -21,6 +22,7 @@ from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Mes
 from metromq.protocol.topics import matches
 
 MARK_EVERY_US: Final = 1_000_000
+MAX_LATELY: Final = 16  # announcements that are a little late need not lead far back
 MAX_MARKS: Final = 4096  # beyond, the older ones are thinned out: they lead a little further back than needed
 
 
@@ -33,11 +35,16 @@ class CatchUp:
         self._node = node
         self._copies = copies
         self._marks: list[tuple[int, int]] = []  # wall clock, next offset
+        self._lately: deque[tuple[int, int]] = deque(maxlen=MAX_LATELY)  # the same of the last ticks
 
     def mark(self) -> None:
         hub = self._hub
-        if hub.commits.log is not None and (not self._marks or hub.clock.wall_us - self._marks[-1][0] >= MARK_EVERY_US):
-            self._add_mark(hub.clock.wall_us, hub.commits.log.next_offset())
+        if hub.commits.log is None:
+            return
+        now = hub.clock.wall_us, hub.commits.log.next_offset()
+        self._lately.append(now)
+        if not self._marks or now[0] - self._marks[-1][0] >= MARK_EVERY_US:
+            self._add_mark(*now)
 
     def recalled(self, message: Message) -> None:
         """The journal is read again after a restart: when it stood here."""
@@ -71,10 +78,11 @@ class CatchUp:
             return
         since_us = self._hub.clock.wall_us - age_us
         start = self._marks[0][1]
-        for wall_us, offset in self._marks:
-            if wall_us > since_us:
-                break
-            start = offset
+        for marks in (self._marks, self._lately):
+            for wall_us, offset in marks:
+                if wall_us > since_us:
+                    break
+                start = max(start, offset)
         end = log.next_offset()
         if start >= end:
             return
@@ -104,7 +112,9 @@ class CatchUp:
             slip = read_slip(entry.note)
             number = message.origin_offset if message.origin else message.offset
             done = tuple(dict.fromkeys((*slip.shares_done, *self._copies.shares_done(message))))
-            route = self._node.route(message.topic, CLIENT, self._node.name, number, shares_done=done, check=True)
+            route = self._node.routes.route(
+                message.topic, CLIENT, self._node.name, number, shares_done=done, check=True
+            )
             self._copies.rerouted(message.origin or self._node.name, number, route)
             uses = SHARE if route.shares else 0
             hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
@@ -122,7 +132,7 @@ class CatchUp:
             message = hub.backlogs.load(entry)
             number = message.origin_offset if message.origin else message.offset
             origin, limit = message.origin or self._node.name, slip.limit + 1
-            route = self._node.route(
+            route = self._node.routes.route(
                 message.topic, RELAY, origin, number, slip.served, check=True, limit=limit, targets=slip.targets
             )
             hops = _with_shares(route.hops, effect.peer, slip.shares)
@@ -138,7 +148,7 @@ class CatchUp:
         hub.backlogs.load_all(backlog)
         for entry in list(backlog.queue):
             message = hub.backlogs.load(entry)
-            route = self._node.route(message.topic, CLIENT, self._node.name, message.offset)
+            route = self._node.routes.route(message.topic, CLIENT, self._node.name, message.offset)
             if route.held:
                 continue
             self._copies.released(message, route)
@@ -174,6 +184,7 @@ class CatchUp:
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
             is_plain = any(not text.startswith(SHARE_PREFIX) for text in found)
             is_plain = is_plain and _is_missing(record, effect.peer, number)
+            is_plain = is_plain and not self._copies.was_served(message, effect.peer)
             shares = self._unserved(record, [text for text in found if text.startswith(SHARE_PREFIX)])
             if not is_plain and not shares:
                 continue
@@ -181,7 +192,7 @@ class CatchUp:
             if not self._node.replays(message.topic, _published_at(message), age_us, now_us, was_handed):
                 continue
             served = () if is_plain else (effect.peer,)
-            self._copies.chosen(message, shares)
+            self._copies.chosen(message, shares, effect.peer)
             hub.publishing.replay(message, [self._copies.for_hop(Hop(effect.peer, FINAL, True, served, shares))])
 
     def _unserved(self, record: records.MessageRecord, shares: list[str]) -> tuple[str, ...]:

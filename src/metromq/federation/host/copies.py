@@ -1,6 +1,6 @@
 """Which peers get a copy of a message, and which shared subscriptions here: the node's answers for the hub."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from metromq.federation.distribution import HELD, NOWHERE, Arrival, Distribution, joined, pass_shares, shares_for
@@ -9,11 +9,13 @@ from metromq.federation.links.batch import CHECK, PASSED, LinkMessage
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
 from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, HANDOVER, OWNER
+from metromq.federation.stages import CLIENT, HANDOVER, OWNER, RELAY
 from metromq.protocol import Remembered
 from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, Session
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
+HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
+HANDED_SIZE: Final = 100  # of each, beside the brokers' names
 
 
 @final
@@ -22,7 +24,7 @@ class Copies:
         self._wants = wants  # there will be messages for a peer
         self._hub = hub
         self._inbox = inbox
-        self._node = node
+        self._routes = node.routes
         self._entry: LinkMessage | None = None  # the peer's message that is being taken
         self._uses = 0
         self._sender = ""
@@ -32,6 +34,8 @@ class Copies:
         # The same at QoS 0, which takes no second way.
         self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         self._number = 0
+        # Who has had a message that was handed to us, by its origin and number there.
+        self._handed: Remembered[tuple[str, int], tuple[str, ...]] = Remembered(HANDED_BYTES)
 
     def take(self, entry: LinkMessage | None, uses: int = 0, sender: str = "") -> None:
         """The message that the hub asks about next came from a peer, to be used so; None: from a client again."""
@@ -83,35 +87,38 @@ class Copies:
 
     def of_topic(self, topic: str) -> list[LinkCopy] | None:
         """The copies of every QoS 0 message of a client here; None: each is asked for, since the router listens."""
-        ways = self._node.router.ways
-        return None if ways.leads and ways.expects(topic) else self.of_run(self._node.route(topic))
+        ways = self._routes.router.ways
+        return None if ways.leads and ways.expects(topic) else self.of_run(self._routes.route(topic))
 
     def _of_client(self, message: Message) -> Distribution:
         log = self._hub.commits.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
-        self._node.published(message.topic)
-        route = self._node.route(message.topic, CLIENT, self._node.name, number)
+        self._routes.published(message.topic)
+        route = self._routes.route(message.topic, CLIENT, self._routes.name, number)
         if route.held and message.qos and log is not None:
             return HELD
         if message.qos and log is not None:
             if route.serves:  # it may be handed back to us after a takeover
-                self._inbox.received(self._node.name, number, DISTRIBUTE)
+                self._inbox.received(self._routes.name, number, DISTRIBUTE)
             if route.serves or route.shares:  # own members did not wait for a broker out of reach
-                self._served(self._node.name, number, route)
+                self._served(self._routes.name, number, route)
         return route
 
     def released(self, message: Message, route: Distribution) -> None:
         """A message of a client that was held back is distributed only now."""
         if route.serves:
-            self._inbox.received(self._node.name, message.offset, DISTRIBUTE)
-            self._served(self._node.name, message.offset, route)
+            self._inbox.received(self._routes.name, message.offset, DISTRIBUTE)
+            self._served(self._routes.name, message.offset, route)
 
     def _served(self, origin: str, number: int, route: Distribution, entry: LinkMessage | None = None) -> None:
         """Members of these shared subscriptions are chosen: a copy by another way must not choose again."""
+        is_marked = entry is not None and bool(entry.flags & CHECK)
         shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
         if shares:
-            self._inbox.shared(origin, number, shares, entry is not None and bool(entry.flags & CHECK))
+            self._inbox.shared(origin, number, shares, is_marked)
+        if shares and is_marked:
+            self._chose(origin, number, route.hops)
         if entry is not None and entry.shares_done:
             self._inbox.shared_elsewhere(origin, number, entry.shares_done)
 
@@ -120,28 +127,38 @@ class Copies:
         self._inbox.shared(
             origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
         )
+        self._chose(origin, number, route.hops)
+
+    def _chose(self, origin: str, number: int, hops: Iterable[Hop]) -> None:
+        for hop in hops:
+            self._inbox.chose(origin, number, hop.shares, hop.peer)
 
     def shares_done(self, message: Message, check: bool = True) -> tuple[str, ...]:
         """The shared subscriptions of which members were chosen for a message, as far as this broker knows."""
-        known = shares_for(self._node, message.topic)
+        known = shares_for(self._routes, message.topic)
         return tuple(share for share in known if self.is_chosen(message, share, check))
 
     def is_chosen(self, message: Message, share: str, check: bool = True) -> bool:
         return self._inbox.has_shared(*self._id(message), share, check)
 
-    def chosen(self, message: Message, shares: tuple[str, ...]) -> None:
-        """Members are chosen of shared subscriptions that were not known when the message was distributed."""
+    def chosen(self, message: Message, shares: tuple[str, ...], peer: str) -> None:
+        """The peer's members are chosen of shared subscriptions that were not known when it was distributed."""
         self._inbox.shared(*self._id(message), shares, True)
+        self._inbox.chose(*self._id(message), shares, peer)
+
+    def was_served(self, message: Message, peer: str) -> bool:
+        """Whether whoever handed us the message has a copy for the peer under way."""
+        return peer in (self._handed.get(self._id(message)) or ())
 
     def _id(self, message: Message) -> tuple[str, int]:
         """Its origin and its number there."""
-        return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+        return (message.origin, message.origin_offset) if message.origin else (self._routes.name, message.offset)
 
-    def recalled(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def recalled(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         """After a restart: what a journalled message was used for, and the shared subscriptions that were chosen."""
         origin, number = self._id(message)
-        slips = [read_slip(note) for note in notes]
-        own = self._node.announcer.shares_for(message.topic) if holders else []
+        slips = [read_slip(copy.note) for copy in copies]
+        own = self._routes.announcer.shares_for(message.topic) if holders else []
         here = [share for share in own if any(share in holder.grants for holder in holders)]
         if message.kind in (KIND_LINK, KIND_WILL) and number >= 0:
             self._inbox.received(origin, number, uses, here)
@@ -151,11 +168,15 @@ class Copies:
         if uses & DISTRIBUTE or (message.kind == KIND_PUBLISH and all(slip.stage != OWNER for slip in slips)):
             chosen += here  # who distributes a message chooses for all
         self._inbox.shared(origin, number, dict.fromkeys(chosen))
+        for slip, copy in zip(slips, copies, strict=True):
+            if slip.shares and slip.flags & CHECK and not slip.flags & PASSED and slip.stage != RELAY:
+                self._inbox.shared(origin, number, slip.shares, True)
+                self._inbox.chose(origin, number, slip.shares, copy.backlog.peer)
 
     def _of_peer(self, entry: LinkMessage) -> Distribution:
         message = entry.message
         shares = entry.shares if self._uses & SHARE else ()
-        gone = tuple(share for share in shares if not self._node.announcer.members(share))
+        gone = tuple(share for share in shares if not self._routes.announcer.members(share))
         here = tuple(share for share in shares if share not in gone)
         passed = self._pass_on(entry, gone) if gone else ()
         left = [share for share in gone if not any(share in hop.shares for hop in passed)]
@@ -165,7 +186,7 @@ class Copies:
             if message.qos and entry.shares_done:
                 self._inbox.shared_elsewhere(*self._id(message), entry.shares_done)
             return Distribution(passed, here) if shares else NOWHERE
-        route = self._node.route(
+        route = self._routes.route(
             message.topic,
             entry.stage,
             message.origin,
@@ -179,10 +200,12 @@ class Copies:
         )
         if message.qos:
             self._served(message.origin, message.origin_offset, route, entry)
+            if entry.stage == HANDOVER and entry.served:
+                self._handed.put(self._id(message), entry.served, HANDED_SIZE + 8 * len(entry.served))
         return Distribution(joined((*route.hops, *passed)), route.shares, route.dropped) if passed else route
 
     def _pass_on(self, entry: LinkMessage, shares: tuple[str, ...]) -> tuple[Hop, ...]:
         message = entry.message
         arrival = Arrival(message.topic, entry.stage, message.origin, message.origin_offset, entry.served)
         arrival.limit, arrival.passed = entry.limit, bool(entry.flags & PASSED)
-        return pass_shares(self._node, shares, arrival, self._sender)
+        return pass_shares(self._routes, shares, arrival, self._sender)

@@ -214,18 +214,28 @@ class Departures:
             waiting.setdefault(origin, set()).add(offset)
         return (session.seen or SeenIds()).without(waiting)
 
-    def waiting_for(self, session: Session) -> SeenIds:
-        """What waits here for a session that has left, and counts as had when it stays after all."""
-        waiting = SeenIds()
-        for origin, offset in self._ids(session):
-            waiting.add(origin, offset)
-        return waiting
+    def stays(self, session: Session) -> None:
+        """A session that has left is used here after all: what waits for it counts as had, and once.
+
+        Until now that was for its new broker to see to: a message and its copy from another part may both wait.
+        """
+        waiting = session.seen = SeenIds()
+        for entry, origin, offset in list(self._entries(session)):
+            if offset >= 0 and waiting.holds(origin, offset):
+                self._hub.backlogs.abandon(session.backlog, entry)
+            else:
+                waiting.add(origin, offset)
 
     def _ids(self, session: Session) -> Iterator[tuple[str, int]]:
+        return ((origin, offset) for _, origin, offset in self._entries(session))
+
+    def _entries(self, session: Session) -> Iterator[tuple[Entry, str, int]]:
+        """What waits, with its origin and its number there."""
         self._hub.backlogs.load_all(session.backlog)
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
             message = self._hub.backlogs.load(entry)
-            yield (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
+            is_own = not message.origin
+            yield entry, message.origin or self._node.name, message.offset if is_own else message.origin_offset
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535
@@ -239,6 +249,7 @@ class Departures:
         if not departure.complete or session.backlog.unsettled() or self._arrives(session.client_id):
             return
         senders = self._node.peers if departure.senders is None else departure.senders
+        senders = tuple(peer for peer in senders if self._node.is_peer(peer))  # others say nothing any more
         if departure.markers.issuperset(senders) and departure.markers >= {self._node.name, departure.to}:
             self._hub.sessions.close(session)
             self.cancel(session.client_id)

@@ -204,7 +204,7 @@ class Host(Federation):
         if self._transport is not None:
             self._transport.tick(hub.clock.now)
         self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
-        if self.node.is_wide and hub.clock.now - self._looked_at >= LOOK_S:
+        if hub.clock.now - self._looked_at >= LOOK_S:
             self._look_at_links()
         self._catch_up.mark()
         self._timers.run(hub.clock.now)
@@ -241,6 +241,9 @@ class Host(Federation):
         if self._draining.waiting:  # no call: every batch comes by here
             self._draining.tick()
 
+    def happened_us(self, peer: str) -> int:
+        return self.node.happened_us(peer)
+
     def is_alive(self, peer: str) -> bool:
         return self.node.coordinator.is_alive(peer, self._now_us())
 
@@ -264,7 +267,7 @@ class Host(Federation):
     def rests(self, peer: str) -> bool:
         """Whether there is no link to the peer because there was nothing to send."""
         link = self.links.get(peer)
-        return self.node.is_wide and (link.resting if link is not None else self.is_alive(peer))
+        return self.node.contacts.on_demand and (link.resting if link is not None else self.is_alive(peer))
 
     def problem(self, peer: str) -> str:
         """Why a peer cannot be reached directly; empty: it can."""
@@ -346,7 +349,7 @@ class Host(Federation):
         """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""
         wanted = self._kept = frozenset(self.node.neighbours)
         for peer in [peer for peer in self.links if peer not in wanted]:
-            if not (self.node.is_wide and self.node.is_peer(peer)):  # otherwise it rests when it is idle
+            if not self._may_have_link(peer):  # otherwise it rests when it is idle
                 self.links.pop(peer).close()
         for peer in sorted(wanted):
             if peer in self.links:
@@ -364,10 +367,14 @@ class Host(Federation):
     def _link_on_demand(self, peer: str) -> Link | None:
         """The link, at rest if there was none; None: the peer must not have one."""
         link = self.links.get(peer)
-        if link is None and self._transport is not None and self.node.is_wide and self.node.is_peer(peer):
+        if link is None and self._transport is not None and self._may_have_link(peer):
             link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
             link.rest()
         return link
+
+    def _may_have_link(self, peer: str) -> bool:
+        """Whether a link to it would be opened when there is something to send."""
+        return self.node.contacts.on_demand and self.node.is_peer(peer)
 
     def _wants_link(self, peer: str) -> None:
         if peer not in self.links and self.is_alive(peer):
@@ -476,7 +483,7 @@ class Host(Federation):
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
         try:
-            self.node.offered(peer, connection.link_offer)
+            self.node.versions.offered(peer, connection.link_offer)
         except PeerViolation as error:
             connection.terminate(error.reason_code, str(error))
             return
@@ -519,9 +526,9 @@ class Host(Federation):
         else:
             self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
-    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         self._catch_up.recalled(message)
-        self._copies.recalled(message, uses, holders, notes)
+        self._copies.recalled(message, uses, holders, copies)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self.inbox.dump())

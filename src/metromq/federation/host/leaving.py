@@ -149,7 +149,7 @@ class Leaving:
 
     def _behind(self) -> list[str]:
         epoch = self._node.description.epoch
-        return [name for name, follows in self._node.following.items() if follows < epoch]
+        return [name for name, follows in self._node.descriptions.followed_by.items() if follows < epoch]
 
     def _send_clients(self) -> None:
         sessions = list(self._hub.sessions.by_client_id.values())
@@ -217,6 +217,8 @@ class Leaving:
         found = [name for name in node.up if name in node.city.by_name]
         if not found:
             raise UsageError(f"{node.name} reaches no other broker: nobody could take what it has")
+        if node.name not in node.city.by_name:
+            return min(found)  # who has left has no place, and may still be asked
         return min(found, key=lambda name: (node.city.distance_km(node.name, name), name))
 
     def _reference(self) -> str:

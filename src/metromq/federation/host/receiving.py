@@ -6,7 +6,7 @@ from metromq.federation.host.copies import Copies
 from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch, is_internal
-from metromq.federation.links.inbox import DELIVER, DROP, Inbox
+from metromq.federation.links.inbox import DELIVER, DROP, Inbox, recorded
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
@@ -53,7 +53,7 @@ class Receiving:
         topic = name.decode()
         onward: list[LinkCopy] | None = []
         if slip.stage < FINAL:
-            slip_route = self._node.route(
+            slip_route = self._node.routes.route(
                 topic, slip.stage, run.origin, 0, slip.served, limit=slip.limit, targets=slip.targets
             )
             onward = self._copies.of_run(slip_route)
@@ -89,7 +89,7 @@ class Receiving:
             self._retained.came_at_qos0(message, peer)
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses, peer)
-        self._hub.publishing.publish_from_peer(message, uses, bool(uses & DELIVER))
+        self._hub.publishing.publish_from_peer(message, recorded(uses, entry), bool(uses & DELIVER))
         if is_late:
             self._retained.repeat(message.topic)
 

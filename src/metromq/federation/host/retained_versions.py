@@ -61,6 +61,7 @@ class RetainedVersions:
             self._node.clock.heard(message.time_us)
         else:  # what a client says now is newer than what was, whatever the clocks say
             message.time_us = max(self._node.clock.stamp_us(), known[0] + 1)
+        self._node.clock.happened(message.time_us)
         if (message.time_us, message.origin or self._node.name) <= known:
             return False
         if message.payload:
@@ -197,7 +198,7 @@ class RetainedVersions:
 
     def _pass_on(self, message: Message, sender: str) -> None:
         """Whom this broker serves with the topic trusts that it hears of every new value."""
-        hops = self._node.route(message.topic, OWNER, message.origin, message.origin_offset).hops
+        hops = self._node.routes.route(message.topic, OWNER, message.origin, message.origin_offset).hops
         peers = [hop.peer for hop in hops if hop.peer not in (sender, message.origin)]
         if peers:
             self._hub.publishing.replay(message, [self._copies.for_hop(Hop(peer, FINAL), SYNC) for peer in peers])

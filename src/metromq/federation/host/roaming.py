@@ -65,7 +65,7 @@ class Roaming:
         self._run = run  # carries out what the node wants
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
-        self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up)
+        self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up, run)
         self._ticked_at = hub.clock.now
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
@@ -162,7 +162,7 @@ class Roaming:
             self._departures.cancel(client_id)
             session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
-            session.seen = self._departures.waiting_for(session)
+            self._departures.stays(session)
         connection = self._entering[client_id] = self._held.pop(client_id).connection
         connection.proceed()
         if connection.output.closing:
@@ -248,6 +248,7 @@ class Roaming:
     def tick(self) -> None:
         self._ticked_at = self._hub.clock.now
         self._departures.tick()
+        self._arrivals.tick()
 
     def is_busy(self) -> bool:
         return self._departures.is_busy()

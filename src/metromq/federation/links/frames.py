@@ -6,7 +6,7 @@ mended. Times are ages, never dates: brokers need no common clock.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from metromq.errors import BytesDamaged, ProtocolViolation
@@ -20,7 +20,9 @@ RUN_TOPIC: Final = "$metromq/run"
 CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
-VERSION: Final = 6  # the newest: 5 says which description of the city the sender follows, 6 who is lost
+# The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
+# how late it is by the city's hybrid time.
+VERSION: Final = 7
 
 
 class Hello(NamedTuple):
@@ -71,6 +73,23 @@ class Interest:
     whole: bool
     wanted: tuple[Announcement, ...]
     unwanted: tuple[str, ...]
+    said_us: int = 0  # by the sender's clock, as in its hellos; 0: it does not say; since version 7
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Kept, and never sent: these brokers must be told of a filter, and that it is wanted since then, by our clock."""
+
+    topic_filter: str
+    peers: tuple[str, ...]
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTold:
+    """By hybrid logical time, nothing that the sender knows of and that has such a time is later; since version 7."""
+
+    time_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +229,8 @@ Frame = (
     | StepDone
     | Gossip
     | Rest
+    | ClockTold
+    | Owed
 )
 
 
@@ -226,7 +247,7 @@ def read_offer(text: str) -> tuple[int, int]:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    kind = _KINDS[type(frame)]
+    kind = _SAID_INTEREST if isinstance(frame, Interest) and frame.said_us else _KINDS[type(frame)]
     out = Packer()
     out.number(kind)
     _WRITERS[kind](out, frame)
@@ -332,10 +353,20 @@ def _write_interest(out: Packer, frame: Interest) -> None:
         out.short_text(topic_filter)
 
 
+def _write_said_interest(out: Packer, frame: Interest) -> None:
+    out.number(frame.said_us)
+    _write_interest(out, frame)
+
+
 def _read_interest(data: Unpacker) -> Interest:
     whole = bool(data.number())
     wanted = tuple(Announcement(data.short_text(), data.number(), data.number()) for _ in range(data.number()))
     return Interest(whole, wanted, tuple(data.short_text() for _ in range(data.number())))
+
+
+def _read_said_interest(data: Unpacker) -> Interest:
+    said_us = data.number()
+    return replace(_read_interest(data), said_us=said_us)
 
 
 def _write_request(out: Packer, frame: "RetainedRequest | RetainedNone") -> None:
@@ -412,12 +443,21 @@ def _write_fired(out: Packer, frame: WillsFired) -> None:
         out.number(time_us)
 
 
+def _write_owed(out: Packer, frame: Owed) -> None:
+    out.short_text(frame.topic_filter)
+    out.number(len(frame.peers))
+    for peer in frame.peers:
+        out.short_text(peer)
+    out.number(frame.since_us)
+
+
 def _write_step(out: Packer, frame: StepDone) -> None:
     out.short_text(frame.key)
     out.number(frame.epoch)
     out.number(frame.interest_digest)
 
 
+_SAID_INTEREST: Final = 20  # an Interest that says when it was said
 _KINDS: dict[type, int] = {
     Hello: 1,
     Facts: 11,
@@ -436,6 +476,8 @@ _KINDS: dict[type, int] = {
     StepDone: 17,
     Gossip: 18,
     Rest: 19,
+    ClockTold: 21,
+    Owed: 22,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
     1: _write_hello,
@@ -455,6 +497,9 @@ _WRITERS: dict[int, Callable[..., None]] = {
     17: _write_step,
     18: _write_gossip,
     19: lambda out, frame: None,
+    _SAID_INTEREST: _write_said_interest,
+    21: lambda out, frame: out.number(frame.time_us),
+    22: _write_owed,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     1: _read_hello,
@@ -475,4 +520,7 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     17: lambda data: StepDone(data.short_text(), data.number(), data.number()),
     18: _read_gossip,
     19: lambda data: Rest(),
+    _SAID_INTEREST: _read_said_interest,
+    21: lambda data: ClockTold(data.number()),
+    22: lambda data: Owed(data.short_text(), tuple(data.short_text() for _ in range(data.number())), data.number()),
 }

@@ -27,6 +27,7 @@ DELIVER: Final = 1  # to the own subscribers
 DISTRIBUTE: Final = 2  # to peers
 SHARE: Final = 4  # to members of the shared subscriptions that the entry names
 HANDED_ON: Final = 8  # beside SHARE: the entry was marked PASSED, and the bits above are its limit
+MARKED: Final = 16  # without HANDED_ON: the entry was marked CHECK, so that other copies may come without a mark
 _USES: Final = (DELIVER, DISTRIBUTE, SHARE)
 _LIMIT_SHIFT: Final = 4
 _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has crossed a link
@@ -34,6 +35,7 @@ _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has
 
 _ELSEWHERE: Final = -2  # in place of a limit
 _OPEN: Final = -3  # the same
+_CHOSEN: Final = -4  # the same, with a broker
 
 
 def _share_id(share: str, offset: int, limit: int = -1) -> int:
@@ -42,9 +44,18 @@ def _share_id(share: str, offset: int, limit: int = -1) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
+def _chosen_id(share: str, offset: int, peer: str) -> int:
+    return _share_id(f"{share}\0{peer}", offset, _CHOSEN)
+
+
 def _whole_id(offset: int, limit: int) -> int:
     """In place of all shared subscriptions of a message, where a restart does not know which they were."""
     return offset if limit < 0 else _share_id("", offset, limit)
+
+
+def recorded(uses: int, entry: LinkMessage) -> int:
+    """What the journal is to say of the uses of an entry: with the mark, which decides how later copies are judged."""
+    return uses | MARKED if uses and entry.flags & CHECK and not uses & HANDED_ON else uses
 
 
 @final
@@ -141,11 +152,12 @@ class Inbox:
     def received(self, origin: str, offset: int, uses: int, shares: Sequence[str] = ()) -> None:
         """A message that the journal holds, what it was used for, and for which shared subscriptions, if known."""
         memory = self._memory(origin)
+        marked = bool(uses & (HANDED_ON | MARKED))  # what is passed on is always marked
         for use in (DELIVER, DISTRIBUTE):
             if uses & use:
-                memory.add(use, offset, False)
+                memory.add(use, offset, marked)
         if uses & SHARE:
-            self._recall_shares(memory, offset, shares, uses >> _LIMIT_SHIFT if uses & HANDED_ON else -1, False)
+            self._recall_shares(memory, offset, shares, uses >> _LIMIT_SHIFT if uses & HANDED_ON else -1, marked)
 
     def rerouted(self, origin: str, offset: int, shares: Sequence[str] = ()) -> None:
         """After a restart: members here were chosen for a message, of which copies may come without a mark."""
@@ -154,6 +166,10 @@ class Inbox:
     def _recall_shares(self, memory: "_Origin", offset: int, shares: Sequence[str], limit: int, again: bool) -> None:
         for share in shares:
             self._add_share(memory, share, offset, limit, again)
+            for peer in (
+                self._cursors if memory.checked[SHARE] else ()
+            ):  # the copy that it was taken from may come again
+                memory.checked[SHARE].pop(_chosen_id(share, offset, peer), None)
         if not shares:  # members who have gone since; it may have been any
             memory.add(SHARE, _whole_id(offset, limit), again)
 
@@ -168,6 +184,11 @@ class Inbox:
         for share in shares:
             memory.add(SHARE, _share_id(share, offset), again)
             memory.checked[SHARE].pop(_share_id(share, offset, _OPEN), None)
+
+    def chose(self, origin: str, offset: int, shares: Iterable[str], peer: str) -> None:
+        """The members that this broker has chosen are the peer's, by a marked copy: the peer may have chosen ours."""
+        for share in shares:
+            self._memory(origin).add(SHARE, _chosen_id(share, offset, peer), True)
 
     def not_shared(self, origin: str, offset: int, shares: Iterable[str]) -> None:
         """Who was chosen has no members any more, and nobody else is known: whoever tells of some may be chosen."""
@@ -224,17 +245,37 @@ class Inbox:
             else:
                 memory.add(use, message.origin_offset, marked)
         if entry.shares:
-            uses = self._open_shares(entry, memory, uses, marked, marked or sender in self._unsure)
+            crossed = self._crossed(entry, memory, sender, own_name)
+            uses = self._open_shares(entry, memory, uses, marked, marked or sender in self._unsure, crossed)
         return uses
 
-    def _open_shares(self, entry: LinkMessage, memory: "_Origin", uses: int, marked: bool, check: bool) -> int:
+    def _crossed(self, entry: LinkMessage, memory: "_Origin", sender: str, own_name: str) -> frozenset[str]:
+        """The shared subscriptions that this broker has left to the sender, and the sender, at the same time, to us.
+
+        Each would take the other's copy for a second choice. One of the two counts: that without a mark, or, where both
+        have one, that for the first broker by name.
+        """
+        offset = entry.message.origin_offset
+        if entry.flags & PASSED or (entry.flags & CHECK and own_name > sender):
+            return frozenset()
+        ids = {share: _chosen_id(share, offset, sender) for share in entry.shares}
+        crossed = frozenset(share for share, number in ids.items() if number in memory.checked[SHARE])
+        for share in crossed:
+            del memory.checked[SHARE][ids[share]]
+        return crossed
+
+    def _open_shares(
+        self, entry: LinkMessage, memory: "_Origin", uses: int, marked: bool, check: bool, crossed: frozenset[str]
+    ) -> int:
         """A message that is passed on from member to member may come again, so each pass is remembered for itself."""
         offset, is_passed = entry.message.origin_offset, entry.flags & PASSED
         limit = min(entry.limit, _MAX_LIMIT) if is_passed else -1
         whole = _whole_id(offset, limit)
         known = memory.seen(SHARE, whole, check)
         ids = {share: _share_id(share, offset, limit) for share in entry.shares}
-        entry.shares = tuple(share for share in ids if not known and not memory.seen(SHARE, ids[share], check))
+        entry.shares = tuple(
+            share for share in ids if share in crossed or not (known or memory.seen(SHARE, ids[share], check))
+        )
         for share in entry.shares:
             self._add_share(memory, share, offset, limit, marked)
         if not entry.shares:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final, Protocol, final
 
 from metromq.federation.links.batch import LinkMessage, encode_batch, is_internal
-from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, ClockTold, encode_frame
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import Transport
@@ -32,6 +32,9 @@ class LinkEvents(Protocol):
     def link_down(self, link: "Link", problem: str) -> None: ...
 
     def link_settled(self) -> None: ...
+
+    def happened_us(self, peer: str) -> int:
+        """The hybrid time that the peer must know of before it gets the next message."""
 
 
 @final
@@ -55,6 +58,7 @@ class Link(Flusher):
         self._output = _Output(self, hub)
         self._batches: deque[tuple[int, int, int]] = deque()  # under way: token, last offset, bytes
         self._choked = False  # the network takes no more for now
+        self._told_us = 0  # the last time that the peer was told over this connection
         self._delays = [0] * DELAY_BUCKETS
         self.durable: list[LinkMessage] = []
         self.fleeting: list[LinkMessage] = []
@@ -127,6 +131,7 @@ class Link(Flusher):
     def _send_batch(self, batch: list[LinkMessage], must_store: bool) -> None:
         hub = self._hub
         self.used_at = hub.clock.now
+        self._tell_time()
         data = encode_batch(batch, hub.clock.wall_us, hub.name)
         size = sum(_bytes_of(entry) for entry in batch)
         self.sent_messages += sum(1 for entry in batch if not is_internal(entry))
@@ -142,12 +147,20 @@ class Link(Flusher):
     def _send_runs(self) -> None:
         runs, self.runs = self.runs, []
         self.used_at = self._hub.clock.now
+        self._tell_time()
         for data, count in runs:
             self.sent_messages += count
             self.sent_bytes += len(data)
             self._transport.send(self.peer, RUN_TOPIC, data, False)
         under_way = sum(size for _, _, size in self._batches)
         self._output.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
+
+    def _tell_time(self) -> None:
+        """Before what may make a client of the peer act on something that happened here."""
+        time_us = self._host.happened_us(self.peer)
+        if time_us > self._told_us:
+            self._told_us = time_us
+            self._transport.send(self.peer, CONTROL_TOPIC, encode_frame(ClockTold(time_us)), False)
 
     def _discard(self) -> None:
         self._batches.clear()
@@ -162,6 +175,7 @@ class Link(Flusher):
         self.up = True
         self.problem = ""
         self._choked = False
+        self._told_us = 0
         if self._waking:
             self._awake()
         else:

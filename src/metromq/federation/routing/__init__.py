@@ -16,8 +16,11 @@ from metromq.federation.routing.delegation import DelegationRouter, FilterSucces
 from metromq.federation.routing.flood_publications import FloodPublicationsRouter
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
-from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession, clusters_led
+from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession
+from metromq.federation.routing.overlay_map import changes_to, clusters_led
+from metromq.federation.routing.reclustering import ClusterWays, Usage, improved
 from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
+from metromq.federation.routing.workers import Request, Worker, assigned, topics_of
 
 
 def no_succession(city: City) -> Succession:
@@ -62,16 +65,24 @@ __all__ = [
     "ROUTINGS",
     "Audience",
     "Carry",
+    "ClusterWays",
     "FloodSubscriptionsRouter",
     "Onward",
     "OverlayRouter",
     "OverlaySuccession",
+    "Request",
     "Router",
     "RoutingChoice",
     "Suggestion",
+    "Usage",
     "Ways",
+    "Worker",
+    "assigned",
+    "changes_to",
     "clusters_led",
+    "improved",
     "must_retain",
     "router_for",
     "succession_for",
+    "topics_of",
 ]

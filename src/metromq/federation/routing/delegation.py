@@ -15,14 +15,10 @@ from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
+from metromq.federation.steps import candidate
 from metromq.protocol.topics import overlaps
 
 _WILDNESS: Final = {"+": 1, "#": 2}
-
-
-def candidate(fact: Fact) -> str:
-    """The broker that is about to get the filter; empty: nobody is. The value is the phase and that broker."""
-    return fact.value.partition(" ")[2]
 
 
 def wildness(topic_filter: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ that wants it, and serves whoever was not served yet.
 """
 
 from collections.abc import Mapping
-from typing import final
+from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import AREA, Fact
@@ -16,6 +16,8 @@ from metromq.federation.interest import plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.topics import area_of, areas_touched, reaches_beyond_areas
+
+ORDERLY_UP_TO: Final = 100  # brokers: everybody has a part in every step by which an area changes hands
 
 
 class GeographicRouter(Router):
@@ -30,8 +32,9 @@ class GeographicRouter(Router):
         for area in areas_touched(topic_filter, self.city.areas.l_b):
             brokers.add(self.table.owner(area))
             brokers.add(self.table.home(area))
+            brokers.add(self.table.candidate(area))
             brokers |= self.city.former_homes.get(area, frozenset()) & self.others
-        return frozenset(brokers) - {self.name}
+        return frozenset(brokers) - {self.name, ""}
 
     def decide(self, topic: str, stage: int, origin: str) -> Suggestion:
         if stays_here(topic) or stage >= FINAL:
@@ -103,10 +106,18 @@ class AreaSuccession(Succession):
 
     def __init__(self, city: City) -> None:
         self._city = city
+        self.is_orderly = len(city.brokers) <= ORDERLY_UP_TO
 
     def first(self) -> tuple[Fact, ...]:
-        homes = self._city.homes
-        return tuple(Fact(AREA, area, homes[area], 0) for area in sorted(homes))
+        """Where the home has changed lately, a newcomer takes the broker for responsible that was at home before."""
+        owners = {**self._city.homes, **self._city.last_homes}
+        return tuple(Fact(AREA, area, owners[area], 0) for area in sorted(self._city.homes))
+
+    def hands_over(self, fact: Fact) -> bool:
+        return self.is_orderly and fact.owner in self._city.former_homes.get(fact.key, ())
+
+    def inherited(self, fact: Fact) -> str:
+        return "" if fact.kind == AREA else fact.value  # who claims an area is in no change
 
     def home(self, fact: Fact) -> str:
         return self._city.homes.get(fact.key, "") if fact.kind == AREA else ""

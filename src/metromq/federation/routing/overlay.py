@@ -17,26 +17,24 @@ from collections.abc import Set as AbstractSet
 from typing import final
 
 from metromq.federation.city import City
-from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, SUBSCRIBER, Book, Change, Fact
+from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Change, Fact
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
+from metromq.federation.routing.few_links import links_between, next_on_ways
+from metromq.federation.routing.overlay_map import (
+    GETS,
+    KINDS,
+    PUBLISHES,
+    WANTS,
+    OverlayMap,
+    TopicOverlay,
+    key_of,
+    split_key,
+)
 from metromq.federation.routing.router import EVERYTHING, STAY, Audience, Carry, Router, Suggestion, Ways, stays_here
 from metromq.federation.stages import CLIENT
-from metromq.federation.status import ClusterStatus
 from metromq.protocol.topics import matches
-
-KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
-
-
-def key_of(broker: str, topic: str) -> str:
-    """Names of brokers have no slash, so the first one ends the name."""
-    return f"{broker}/{topic}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    broker, _, topic = key.partition("/")
-    return broker, topic
 
 
 def distance_km(city: City, one: str, other: str) -> float:
@@ -44,64 +42,6 @@ def distance_km(city: City, one: str, other: str) -> float:
     return city.distance_km(one, other) if one in city.by_name and other in city.by_name else 0.0
 
 
-@final
-class TopicOverlay:
-    """The clusters of one topic, and who gets it from whom."""
-
-    def __init__(self) -> None:
-        self.clusters: dict[str, str] = {}  # publisher -> the founder of its cluster
-        self.leaders: dict[str, str] = {}  # founder -> the leader
-        self.feeds: dict[str, str] = {}  # subscriber -> the publisher that it gets the topic from
-
-    def is_empty(self) -> bool:
-        return not (self.clusters or self.leaders or self.feeds)
-
-    def members(self, founder: str) -> tuple[str, ...]:
-        return tuple(name for name, own in self.clusters.items() if own == founder)
-
-
-@final
-class OverlayMap:
-    """The facts of the book by topic."""
-
-    def __init__(self) -> None:
-        self.topics: dict[str, TopicOverlay] = {}
-
-    def note(self, fact: Fact) -> str:
-        """Takes a fact over; its topic."""
-        broker, topic = split_key(fact.key)
-        overlay = self.topics.get(topic)
-        if overlay is None:
-            overlay = self.topics[topic] = TopicOverlay()
-        if fact.kind == CLUSTER:
-            _put(overlay.leaders, broker, fact.owner)
-        else:
-            place = overlay.clusters if fact.kind == PUBLISHER else overlay.feeds
-            _put(place, broker, fact.value if fact.owner else "")
-        if overlay.is_empty():
-            del self.topics[topic]
-        return topic
-
-
-def clusters_led(book: Book, leader: str) -> tuple[ClusterStatus, ...]:
-    """For status; in a city with another routing there are none."""
-    led = [split_key(key) for key in book.owned_by(CLUSTER, leader)]
-    members: dict[tuple[str, str], list[str]] = {(founder, topic): [] for founder, topic in led}
-    for fact in book.of_kind(PUBLISHER) if led else ():
-        broker, topic = split_key(fact.key)
-        if fact.owner and (fact.value, topic) in members:
-            members[fact.value, topic].append(broker)
-    return tuple(ClusterStatus(topic, founder, tuple(names)) for (founder, topic), names in members.items())
-
-
-def _put(place: dict[str, str], key: str, value: str) -> None:
-    if value:
-        place[key] = value
-    else:
-        place.pop(key, None)
-
-
-@final
 class OverlayWays(Ways):
     """One broker's part: decides ways, remembers what its clients do, and says what the city is to agree on."""
 
@@ -116,6 +56,7 @@ class OverlayWays(Ways):
         self._joined: dict[str, str] = {}  # topics that clients here publish -> the founder of the cluster
         self._filters = FilterIndex()  # what clients here want
         self._open: dict[str, None] = {}  # topics whose facts may have to change
+        self._links: tuple[tuple[str, ...], frozenset[str], dict[str, str]] | None = None  # members, living, next
         for kind in KINDS:
             self.learnt(tuple(Change(fact, fact) for fact in table.book.of_kind(kind)))
 
@@ -123,9 +64,12 @@ class OverlayWays(Ways):
 
     def carriers(self, topic: str, peers: tuple[str, ...], passed: Collection[str]) -> tuple[Carry, ...]:
         overlay = self.map.topics.get(topic)
-        if overlay is None:
+        if self.city.overlay.max_links:
+            steps = {peer: self._linked_step(peer, passed) for peer in peers}
+        elif overlay is not None:
+            steps = {peer: self._step(overlay, topic, peer, passed) for peer in peers}
+        else:
             return ()
-        steps = {peer: self._step(overlay, topic, peer, passed) for peer in peers}
         relays = {step for peer, step in steps.items() if step != peer}
         found: dict[str, list[str]] = {}
         for peer, step in steps.items():
@@ -133,6 +77,21 @@ class OverlayWays(Ways):
             if relay in relays:
                 found.setdefault(relay, []).append(peer)
         return tuple(Carry(relay, tuple(targets), self._role(overlay, relay)) for relay, targets in found.items())
+
+    def _linked_step(self, target: str, passed: Collection[str]) -> str:
+        """The next broker on the way that has few links (few_links.py); where there is none: straight."""
+        step = self._next_links().get(target, target)
+        return step if step not in passed else target
+
+    def _next_links(self) -> dict[str, str]:
+        members = self.table.book.members
+        living = self._alive if self._alive is not None else frozenset(members)
+        if self._links is None or self._links[0] is not members or self._links[1] != living:
+            known = [name for name in members if name in self.city.by_name]
+            places = tuple((name, *self.city.place_of(name)) for name in known)
+            links = links_between(places, self.city.overlay.max_links, self.city.distance_km)
+            self._links = members, living, next_on_ways(self.name, links, living, self.city.distance_km)
+        return self._links[2]
 
     def _step(self, overlay: TopicOverlay, topic: str, target: str, passed: Collection[str]) -> str:
         """The next broker on the way to one that wants the topic; the target itself: straight."""
@@ -160,7 +119,9 @@ class OverlayWays(Ways):
         members = self.table.book.members if self._alive is None else self._alive
         return broker != self.name and broker in members
 
-    def _role(self, overlay: TopicOverlay, broker: str) -> str:
+    def _role(self, overlay: TopicOverlay | None, broker: str) -> str:
+        if self.city.overlay.max_links or overlay is None:
+            return f"is next on the way along {self.city.overlay.max_links} links at each broker"
         founder = overlay.clusters.get(broker, "")
         if overlay.leaders.get(founder) == broker:
             return f"leads the cluster {founder} of {len(overlay.members(founder))}"
@@ -266,10 +227,54 @@ class OverlayWays(Ways):
         return find_publish_broker(self.name, self.clusters(topic), _Ground(self), self.city.overlay.beta)
 
 
+@final
+class AskingWays(OverlayWays):
+    """Where coordination workers decide (workers.py): this broker asks, and what they have decided comes as facts.
+
+    Until an answer is there messages go straight, so nobody waits for one.
+    """
+
+    def __init__(self, city: City, name: str, table: TopicTable) -> None:
+        super().__init__(city, name, table)
+        self._told: dict[str, bool] = {}  # filters that clients here want, or do not any more, since the last tick
+
+    def published(self, topic: str) -> None:
+        self._joined[topic] = ""
+        self._open[topic] = None
+
+    def wanted(self, topic_filter: str, is_wanted: bool) -> None:
+        super().wanted(topic_filter, is_wanted)
+        if topic_filter == plain_filter(topic_filter):
+            self._told[topic_filter] = is_wanted
+
+    def proposals(self) -> tuple[Fact, ...]:
+        told, self._told = self._told, {}
+        topics, self._open = self._open, {}
+        asks = [self._ask(WANTS, text, "yes" if is_wanted else "") for text, is_wanted in told.items()]
+        asks += [ask for topic in topics for ask in self._asks(topic)]
+        return tuple(asks)
+
+    def _ask(self, verb: str, topic: str, value: str = "") -> Fact:
+        return Fact(REQUEST, key_of(verb, topic), self.name, 0, value)
+
+    def _asks(self, topic: str) -> Iterator[Fact]:
+        overlay = self.map.topics.get(topic)
+        if topic in self._joined:
+            if overlay is None or self.name not in overlay.clusters:
+                yield self._ask(PUBLISHES, topic)
+        elif overlay is not None:
+            server = overlay.feeds.get(self.name, "")
+            is_wanted = self._wants(topic)
+            if is_wanted and overlay.clusters and not (server in overlay.clusters and self._lives(server)):
+                yield self._ask(GETS, topic)
+            elif server and not is_wanted:
+                yield self._ask(WANTS, topic)
+
+
 class OverlayRouter(Router):
     def __init__(self, city: City, name: str, table: TopicTable) -> None:
         super().__init__(city, name, table)
-        self.ways: OverlayWays = OverlayWays(city, name, table)
+        self.ways: OverlayWays = (AskingWays if city.overlay.workers else OverlayWays)(city, name, table)
 
     def announce_to(self, topic_filter: str) -> frozenset[str]:
         return self.others

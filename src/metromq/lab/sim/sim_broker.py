@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from metromq.federation import City
+from metromq.federation.coordination import Shim
 from metromq.federation.host import Host, Reporting
 from metromq.federation.links import Line, LinkAccess, LinkCredentials, MqttTransport, auth
 from metromq.lab.sim.disk import Disk, DiskLog
@@ -54,6 +55,7 @@ class SimBroker:
         self._access: Access = Access()
         self._committing = False
         self._nonces = 0
+        self.shim_for: Callable[[SimBroker, Host], Shim] | None = None  # where the coordinator needs servers
 
     @property
     def running(self) -> bool:
@@ -82,9 +84,12 @@ class SimBroker:
         self._network.acceptors[self.name] = self
         credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
         if self.link_version:
-            credentials.newest = host.node.newest = self.link_version
+            credentials.newest = host.node.versions.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
-        self._tick(disk.lives, host.rest_s, host.tick)
+        shim = self.shim_for(self, host) if self.shim_for is not None else None
+        if shim is not None:
+            shim.start()
+        self._tick(disk.lives, host.rest_s, lambda: _host_tick(host, shim))
         self._tick(disk.lives, lambda: TICK_S, self._check)
 
     def kill(self, power: bool = False, torn: bool = False) -> None:
@@ -270,6 +275,12 @@ class _SimAccess(Access):
 
     def continued(self, exchange: object, data: bytes) -> AccessDecision:
         return self._links.continued(exchange, data)
+
+
+def _host_tick(host: Host, shim: Shim | None) -> None:
+    host.tick()
+    if shim is not None:
+        shim.take_writes()
 
 
 def _digest(text: str) -> bytes:

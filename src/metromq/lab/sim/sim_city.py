@@ -9,9 +9,11 @@ from metromq.errors import UsageError
 from metromq.federation import BrokerSpec, City, Routing, steps_to, with_broker
 from metromq.federation.host import DRAINED, GONE
 from metromq.lab.sim.clock import VirtualClock
+from metromq.lab.sim.ensemble import SimEnsemble, SimShim
 from metromq.lab.sim.network import Latency, Network, constant_latency
 from metromq.lab.sim.sim_broker import SimBroker
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
+from metromq.lab.sim.sim_workers import SimWorkers
 from metromq.protocol.session import HubSettings
 
 LEAVE_S: Final = 120.0
@@ -25,6 +27,10 @@ class SimCity:
         self.network = Network(self.clock, latency or constant_latency(0.002))
         self.events: list[tuple[float, str, str]] = []  # what brokers told their operators: time, broker, what
         self._settings = settings or HubSettings()
+        self.ensemble = SimEnsemble(city, self.clock) if city.coordination == "zookeeper" else None
+        self.workers: SimWorkers | None = None
+        if self.ensemble is not None and city.overlay.workers:
+            self.workers = self.ensemble.asked = SimWorkers(city, self.ensemble)
         self.brokers = {name: self._broker(city, name) for name in city.names}
         self.clients: dict[str, SimClient] = {}
 
@@ -33,7 +39,11 @@ class SimCity:
             words = " ".join(f"{key}={value}" for key, value in details.items())
             self.events.append((self.clock.now, name, f"{event} {words}"))
 
-        return SimBroker(city, name, self.network, report, self._settings)
+        broker = SimBroker(city, name, self.network, report, self._settings)
+        ensemble = self.ensemble
+        if ensemble is not None:
+            broker.shim_for = lambda broker, host: SimShim(ensemble, broker, host)
+        return broker
 
     def start(self) -> None:
         for broker in self.brokers.values():
@@ -75,6 +85,10 @@ class SimCity:
             self.brokers[one].backlog(other) for one, other in pairs if (one, other) not in cut
         ):
             return False
+        if self.ensemble is not None and not self.ensemble.is_quiet():
+            return False
+        if self.workers is not None and not self.workers.is_quiet():
+            return False
         return self.tables_equal() or bool(cut)
 
     def tables_equal(self) -> bool:
@@ -95,7 +109,7 @@ class SimCity:
     def undo(self, at: str) -> None:
         host = self.brokers[at].host
         if host is not None:
-            self.brokers[at].run(lambda: host.change_city(host.node.history[-1].city, "somebody", "undo"))
+            self.brokers[at].run(lambda: host.change_city(host.node.descriptions.earlier[-1].city, "somebody", "undo"))
 
     def route(self, at: str, routing: str) -> None:
         """Another routing, in steps that every broker follows before the next."""
@@ -107,7 +121,10 @@ class SimCity:
         for step in steps_to(host.city, wanted):
             self.change(at, lambda city, step=step: step)  # type: ignore[misc]
             epoch = host.node.description.epoch
-            followed = self.clock.run_until(lambda epoch=epoch: min(host.node.following.values()) >= epoch, LEAVE_S)  # type: ignore[misc]
+            followed = self.clock.run_until(
+                lambda epoch=epoch: min(host.node.descriptions.followed_by.values()) >= epoch,  # type: ignore[misc]
+                LEAVE_S,
+            )
             if not followed:
                 raise UsageError("the city does not follow its new description")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from metromq.errors import UsageError
 from metromq.lab.storm.contract import judge
-from metromq.lab.storm.history import CHANGING, PLAYED, History, history_of, parse_history
+from metromq.lab.storm.history import CHANGING, COORDINATIONS, PLAYED, History, history_of, parse_history
 from metromq.lab.storm.shrinking import shrunk
 from metromq.lab.storm.simulated import SimulatedStorm
 
@@ -98,9 +98,13 @@ class Play:
     steps: int
     routing: str = ""
     wide: bool = False
+    coordination: str = ""
+
+    def history(self, seed: int) -> History:
+        return history_of(seed, self.brokers, steps=self.steps, routing=self.routing, coordination=self.coordination)
 
     def __call__(self, seed: int) -> tuple[int, list[str]]:
-        return seed, breaches_of(history_of(seed, self.brokers, steps=self.steps, routing=self.routing), self.wide)
+        return seed, breaches_of(self.history(seed), self.wide)
 
 
 def played(play: Play, seeds: range, jobs: int) -> Iterator[tuple[int, list[str]]]:
@@ -119,8 +123,7 @@ def storm(options: argparse.Namespace) -> int:
             tally.add(seed, breaches)
         tally.close()
         for seed in sorted(tally.failed)[: options.shrink]:
-            history = history_of(seed, options.brokers, steps=options.steps, routing=options.routing)
-            tell_story(options, history, tally.failed[seed])
+            tell_story(options, _play(options).history(seed), tally.failed[seed])
     except KeyboardInterrupt:
         tally.close()
         return INTERRUPTED
@@ -128,7 +131,7 @@ def storm(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> Play:
-    return Play(options.brokers, options.steps, options.routing, options.wide)
+    return Play(options.brokers, options.steps, options.routing, options.wide, options.coordination)
 
 
 def tell_story(options: argparse.Namespace, history: History, breaches: list[str]) -> None:
@@ -158,6 +161,12 @@ def main() -> int:
     parser.add_argument("--wide", action="store_true", help="with links on demand, as in a large city")
     parser.add_argument(
         "--routing", choices=(*PLAYED, CHANGING), default="", help="of every storm (default: each seed draws one)"
+    )
+    parser.add_argument(
+        "--coordination",
+        choices=COORDINATIONS,
+        default="",
+        help="zookeeper: on a simulated ensemble with faults of its own; workers: the same, with coordination workers",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="storms at a time (default: one a core)")
     parser.add_argument("--shrink", type=int, default=3, help="so many of the failing seeds are shrunk to stories")

@@ -1,12 +1,16 @@
 """Plays a history on whole brokers under the virtual clock and writes down what clients saw."""
 
 import contextlib
+import dataclasses
 import traceback
+from itertools import combinations
 from typing import Final
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import grid_city, with_area
+from metromq.federation import City, ZooKeeperSettings, grid_city, with_area
+from metromq.federation.host import Host
+from metromq.lab.sim.network import Latency
 from metromq.lab.sim.sim_city import SimCity
 from metromq.lab.sim.sim_client import SimClient, SimDelivery
 from metromq.lab.storm.history import TOPICS, History
@@ -14,11 +18,27 @@ from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage, revised
 from metromq.protocol.wire import Properties
 
+SESSION_MS: Final = 1000  # about as long as brokers that gossip take to miss one
 PROBE: Final = "probe-"
+CHANGE_S: Final = 1.0  # between changes of the city that must not meet
 LAST_S: Final = 3.0  # for everybody to take what waits
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
+NEAR_S: Final = 0.0002
 WIDE_LAG_S: Final = 0.05  # the same where both links must be opened first
+
+
+def _near(brokers: frozenset[str]) -> Latency:
+    """Links of two milliseconds, and clients that are next to their brokers."""
+    return lambda sender, receiver: 0.002 if sender in brokers and receiver in brokers else NEAR_S
+
+
+def _coordinated(city: City, coordination: str) -> City:
+    if coordination == "embedded":
+        return city
+    overlay = dataclasses.replace(city.overlay, workers=2 if coordination == "workers" else 0)
+    settings = ZooKeeperSettings(servers=("simulated:2181",), session_timeout_ms=SESSION_MS)
+    return dataclasses.replace(city, coordination="zookeeper", zookeeper=settings, overlay=overlay)
 
 
 class SimulatedStorm(Stage):
@@ -28,12 +48,15 @@ class SimulatedStorm(Stage):
         """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
-        self.city = SimCity(city)
+        near = _near(frozenset(city.names)) if history.is_near else None
+        self.city = SimCity(_coordinated(city, history.coordination), near)
         super().__init__(history, self.city.city.names)
         self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
         for broker, skew_s in zip(self.city.brokers.values(), history.skews_s, strict=True):
             broker.skew_us = int(skew_s * 1_000_000)
         self._clients: dict[str, SimClient] = {}
+        self._changed_at = -CHANGE_S
+        self._leaving: dict[str, Host] = {}
 
     @property
     def now(self) -> float:
@@ -57,16 +80,20 @@ class SimulatedStorm(Stage):
     def _calm(self) -> None:
         """Everything is mended; everybody comes back and takes what waits."""
         self.mend()
+        if not self.city.clock.run_until(lambda: not self._still_leaving(), QUIET_S):
+            names = self._still_leaving()
+            raise UsageError(f"{names[0]} cannot leave: it waits for {self.city.waits_for(names[0])}")
         self.city.settle(QUIET_S)
         for name, client in self._clients.items():
             last = self._connections[name]
             if last.keeps and not client.is_open:
-                self._connect(GOODBYE, name, last.broker, "keeps")
+                self._connect(GOODBYE, name, last.broker, "keeps")  # or another, if that one has left
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
         self.city.run(self.longest_will() + LAST_S)
         self.city.settle(QUIET_S)
         for name in self.names:
-            self._probe(name)
+            if name not in self.gone:
+                self._probe(name)
         for name, broker in self.city.brokers.items():
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
@@ -142,7 +169,43 @@ class SimulatedStorm(Stage):
         self.city.brokers[broker].take_snapshot()
 
     def move(self, area: str, home: str, at: str) -> None:
-        self.city.change(at, lambda city: with_area(city, area, home))
+        if self.now - self._changed_at < CHANGE_S:
+            return
+        with contextlib.suppress(UsageError):  # the home may be about to leave
+            self.city.change(at, lambda city: with_area(city, area, home))
+
+    def join(self, name: str, at: str, area: str) -> None:
+        """Only in calm, and when no other change is under way: an operator would see that it did not work."""
+        if self._is_calm() and not self._leaving:
+            self._changed_at = self.now
+            self.city.join(name, at, area)
+            self.names = (*self.names, name)
+
+    def leave(self, broker: str) -> None:
+        host = self.city.brokers[broker].host
+        if host is None or not self._is_calm() or self._leaving:
+            return
+        self._leaving[broker] = host
+        host.leaving.on_gone = lambda: self.city.clock.after(0.0, lambda: self._left(broker))
+        self.city.brokers[broker].run(lambda: host.leaving.leave("somebody"))
+
+    def _left(self, broker: str) -> None:
+        self._leaving.pop(broker, None)
+        self.gone.add(broker)
+        self.city.brokers.pop(broker).kill()
+
+    def _still_leaving(self) -> list[str]:
+        """Who was killed meanwhile has forgotten that it wanted to leave."""
+        return [name for name, host in self._leaving.items() if self.city.brokers[name].host is host]
+
+    def _is_calm(self) -> bool:
+        pairs = combinations(self.city.brokers, 2)
+        return (
+            self.now - self._changed_at >= CHANGE_S
+            and all(one.is_awake for one in self.city.brokers.values())
+            and not self.city.network.holds
+            and not any(self.city.network.is_cut(*pair) for pair in pairs)
+        )
 
     def delegate(self, topic_filter: str, broker: str) -> None:
         central = self.city.brokers[self.city.city.central]
@@ -165,9 +228,33 @@ class SimulatedStorm(Stage):
 
     def heal(self) -> None:
         self.city.network.heal()
+        if self.city.ensemble is not None:
+            self.city.ensemble.heal()
+
+    def mend(self) -> None:
+        super().mend()
+        for worker in self.city.workers.names if self.city.workers is not None else ():
+            self.ensemble("hire", worker)
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        ensemble, workers = self.city.ensemble, self.city.workers
+        assert ensemble is not None
+        if fault == "away":
+            ensemble.leave()
+        elif fault == "back":
+            ensemble.come_back()
+        elif fault == "unreach":
+            ensemble.unreached.add(words[0])
+        elif fault == "expire":
+            ensemble.expire(words[0])
+        elif fault == "lag":
+            ensemble.lags_s[words[0]] = float(words[1])
+        elif workers is not None:
+            (workers.kill if fault == "fell" else workers.start)(words[0])
 
     def is_awake(self, broker: str) -> bool:
-        return self.city.brokers[broker].is_awake
+        """What was at one that has left is elsewhere, and no less awake."""
+        return broker in self.gone or self.city.brokers[broker].is_awake
 
     def is_cut(self, one: str, other: str) -> bool:
         return self.city.network.is_cut(one, other)

@@ -11,8 +11,16 @@ from metromq.lab.storm.history import History, Step
 from metromq.lab.storm.seen import FOREVER, Delivered, Published, Seen, SeenConnection, Subscribed, Wish
 from metromq.protocol.wire import MQTT5
 
-BREAKS: Final = frozenset(("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "move"))
-MENDS: Final = frozenset(("heal", "start", "resume"))
+BREAKS: Final = frozenset(
+    (
+        *("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "leave"),
+        *("away", "unreach", "expire", "lag"),  # of the ensemble
+    )
+)
+MENDS: Final = frozenset(("heal", "start", "resume", "back"))
+BY_CLIENTS: Final = frozenset(
+    ("connect", "slip", "disconnect", "vanish", "subscribe", "unsubscribe", "publish", "clear", "delegate")
+)
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
@@ -40,6 +48,8 @@ class Stage(ABC):
         self.history = history
         self.seen = Seen(routing=history.routing, lag_s=self.lag_s)
         self.names = names
+        self._founders = names
+        self.gone: set[str] = set()  # brokers that have left for good
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
@@ -66,10 +76,21 @@ class Stage(ABC):
             "heal": self._heal,
             "snapshot": lambda broker: self.snapshot(self._name(broker)),
             "move": lambda area, home, at: self.move(area, self._name(home), self._name(at)),
+            "join": lambda name, at, area="": self.join(name, self._name(at), area),
+            "leave": lambda broker: self.leave(self._name(broker)),
+            "away": lambda: self.ensemble("away"),
+            "back": lambda: self.ensemble("back"),
+            "unreach": lambda broker: self.ensemble("unreach", self._name(broker)),
+            "expire": lambda broker: self.ensemble("expire", self._name(broker)),
+            "lag": lambda broker, by_s: self.ensemble("lag", self._name(broker), by_s),
+            "fell": lambda worker: self.ensemble("fell", worker),
+            "hire": lambda worker: self.ensemble("hire", worker),
             "delegate": lambda topic_filter, broker="": self.delegate(topic_filter, self._name(broker)),
         }
 
     def do(self, step: Step) -> None:
+        if step.verb not in BY_CLIENTS and not self._is_possible(step):
+            return
         if step.verb in BREAKS:
             self.seen.faults.append((self.now, str(step)))
         if step.verb in MENDS:
@@ -78,12 +99,24 @@ class Stage(ABC):
         self._verbs[step.verb](*step.words)
 
     def _name(self, word: str) -> str:
-        return self.names[int(word[1:])] if word.startswith("#") else word
+        return self._founders[int(word[1:])] if word.startswith("#") else word
+
+    def _is_possible(self, step: Step) -> bool:
+        """Not with a broker that is no more, or did not come to be."""
+        own = step.words[1:2] if step.verb == "join" else step.words
+        named = [self._name(word) for word in own if word.startswith(("#", "b"))]
+        return all(name in self.names and name not in self.gone for name in named)
+
+    def _place(self, word: str) -> str:
+        """The broker that a client goes to: another one, if that one is not there for good."""
+        name = self._name(word)
+        there = [one for one in self.names if one not in self.gone]
+        return name if name in there else there[0]
 
     def mend(self) -> None:
         """Everything works again."""
         self._heal()
-        for name in self.names:
+        for name in [one for one in self.names if one not in self.gone]:
             self.resume(name)
             self.start(name)
 
@@ -101,7 +134,7 @@ class Stage(ABC):
         self.seen.healed(self.now)
 
     def _split(self, word: str) -> None:
-        for other in self.names:
+        for other in [one for one in self.names if one not in self.gone]:
             if other != self._name(word):
                 self.cut(self._name(word), other)
 
@@ -109,13 +142,25 @@ class Stage(ABC):
         """Somebody moves an area, at a broker that may not be there."""
         raise UsageError("areas move in the simulator only")
 
+    def join(self, name: str, at: str, area: str) -> None:
+        """A newcomer; `names` has it from then on, if it was let in."""
+        raise UsageError("brokers join in the simulator only")
+
+    def leave(self, broker: str) -> None:
+        """A broker leaves for good, if it can; `gone` has it when it has."""
+        raise UsageError("brokers leave in the simulator only")
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        """Something happens to the ensemble, or between it and a broker."""
+        raise UsageError("an ensemble has faults in the simulator only")
+
     # What clients do.
 
     def _connect(
         self, how: str, name: str, place: str, keeps: str, topic: str = "", payload: str = "", delay_s: str = "0"
     ) -> None:
         waits_s = float(delay_s) if self.history.version_of(name) == MQTT5 else 0.0  # before there was no delay
-        broker, will = self._name(place), self.wish(Wish(topic, payload, waits_s)) if topic else None
+        broker, will = self._place(place), self.wish(Wish(topic, payload, waits_s)) if topic else None
         self._leave(name, how)
         if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
             self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}

@@ -64,10 +64,10 @@ class Federation(RemoteCheck):
     def recovered(self, kind: int, body: bytes) -> None:
         """A LINK or CONTROL record was read again after a restart."""
 
-    def replayed(self, message: Message, uses: int, holders: list[Session], notes: list[bytes]) -> None:
+    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         """A message was read again after a restart; of one that a peer sent `uses` is what it was taken for.
 
-        `holders` are the sessions that it was queued for, `notes` those of its copies for peers.
+        `holders` are the sessions that it was queued for, `copies` those for peers.
         """
 
     def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:

@@ -10,6 +10,7 @@ from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.route import LinkCopy
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.session import Session
 
@@ -250,17 +251,17 @@ class _Recovery:
             if publisher is not None:
                 publisher.take_in(record.packet_id)
         holders: list[Session] = []
-        notes: list[bytes] = []
+        copies: list[LinkCopy] = []
         for target in record.targets:
             session = self.sessions.get(target.number)
             backlog = self.backlogs.get(target.number)
             if session is not None:
                 holders.append(session)
                 hub.delivery.enqueue(session, message, target.flags, target.identifiers)
-            elif backlog is not None:
-                notes.append(target.note)
+            elif isinstance(backlog, LinkBacklog):
+                copies.append(LinkCopy(backlog, target.note))
                 hub.backlogs.enqueue(backlog, message, target.flags, target.identifiers, target.note)
-        hub.city.federation.replayed(message, record.uses, holders, notes)
+        hub.city.federation.replayed(message, record.uses, holders, copies)
         hub.commits.newest_offset = offset
 
     def _acknowledged(self, backlog: Backlog, packet_id: int) -> None:

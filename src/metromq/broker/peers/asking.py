@@ -1,0 +1,65 @@
+"""How a broker asks its coordination worker, through znodes: a request there, an answer here; it waits for the servers.
+
+Requests and answers outlive sessions, workers and brokers: a request stays until a worker has answered it.
+"""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Final, final
+
+from metromq.broker.peers.znodes import Servers, Watched, packed, quoted, row
+from metromq.federation.coordination import Fact
+
+BROKERS: Final = "PublishSubscribeBrokers"
+RESPONSES: Final = "CoordinatorResponses"
+WORKERS: Final = "CoordWorkers"
+REQUESTS: Final = "BrokerRequests"
+ASKS_AT_ONCE: Final = 200
+
+Answered = Callable[[tuple[Fact, ...], tuple[Fact, ...]], None]
+
+
+@final
+class Asking:
+    """`answered` gets what was asked, and the facts that answer it."""
+
+    def __init__(self, name: str, servers: Servers, watched: Watched, answered: Answered) -> None:
+        self._name, self._servers, self._watched, self._answered = name, servers, watched, answered
+        self._client = servers.client
+        self._worker = ""
+        self._open: dict[str, tuple[Fact, ...]] = {}  # by the number of the request
+
+    def enter(self) -> None:
+        self._servers.make_room(WORKERS, f"{BROKERS}/{quoted(self._name)}/{RESPONSES}")
+        self._read_worker()
+        self._read_answers()
+
+    def ask(self, asks: tuple[Fact, ...]) -> bool:
+        """False: this broker has no worker yet."""
+        if not self._worker:
+            return False
+        place = self._servers.path(WORKERS, quoted(self._worker), REQUESTS, "r-")
+        for start in range(0, len(asks), ASKS_AT_ONCE):
+            some = asks[start : start + ASKS_AT_ONCE]
+            number = uuid.uuid4().hex
+            self._open[number] = some
+            data = packed([self._name, number, [row(ask) for ask in some]])
+            self._client.create(place, data, acl=self._servers.acl, sequence=True)
+        return True
+
+    def _read_worker(self) -> None:
+        path = self._servers.path(BROKERS, quoted(self._name))
+        data, _ = self._client.get(path, watch=self._watched(self._read_worker))
+        self._worker = data.decode()
+
+    def _read_answers(self) -> None:
+        place = self._servers.path(BROKERS, quoted(self._name), RESPONSES)
+        names = self._client.get_children(place, watch=self._watched(self._read_answers))
+        answers = [(name, self._client.get_async(f"{place}/{name}")) for name in names]
+        read = [(name, answer.get()[0]) for name, answer in answers]
+        for name, _ in read:
+            self._client.delete_async(f"{place}/{name}")
+        for number, data in read:
+            asks = self._open.pop(number, ())  # of an earlier life: the facts are news all the same
+            self._answered(asks, tuple(Fact(*one) for one in json.loads(data)))

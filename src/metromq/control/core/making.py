@@ -1,0 +1,232 @@
+"""Makes plans: the paper's service entry (its Fig. 6), removal, delegation by hand, the loop's difference, and undo."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from metromq.control.core.choosing import Scene, problem_of
+from metromq.control.core.state import PlanState, ServiceState
+from metromq.control.core.traffic import Statistics, published_mbps
+from metromq.control.core.words import (
+    APPROVE,
+    AWAIT_SERVICE,
+    CHECK,
+    DELEGATE,
+    MEASURE,
+    PLACE,
+    PULL,
+    START_BROKER,
+    START_SERVICE,
+    START_TUNNEL,
+    STOP_SERVICE,
+    TELL_PROXIES,
+    ActionPlan,
+    Device,
+    ServiceSpec,
+    Step,
+    filter_problem,
+)
+from metromq.errors import UsageError
+from metromq.planning import Clock, Goal, Limits, Placement, make_placement, priced
+from metromq.protocol.topics import covers, overlaps
+
+PLAN_S = 20.0
+ROOM = 1e-9
+
+
+class NotPossible(UsageError):
+    """What was asked for cannot be done as things are; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What plans are made from: the city's delegations, and what the manager runs."""
+
+    central: str
+    devices: Mapping[str, Device]
+    delegations: Mapping[str, str]  # filter -> broker
+    services: Mapping[str, ServiceState] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
+    own_filters: frozenset[str] = frozenset()  # that the manager delegated
+
+    def broker_of(self, device: str) -> str:
+        return self.devices[device].broker
+
+
+def place_entry(spec: ServiceSpec, around: Surroundings, clock: Clock) -> tuple[Placement, tuple[str, ...]]:
+    """Where the service and its topics go, and why; nothing that runs moves. Raises NotPossible."""
+    if not around.devices:
+        raise NotPossible("there are no devices; add one with `metromq devices add`")
+    if spec.device and spec.device not in around.devices:
+        raise NotPossible(f"there is no device {spec.device}; there are {', '.join(sorted(around.devices))}")
+    fresh = new_filters(spec, around)
+    scene = _scene(spec, around)
+    known = [one for one in scene.units if one in scene.present or one in fresh]
+    problem = problem_of(scene, known)
+    if spec.device:
+        placed = Placement(
+            {one: _device_of(around, scene.present.get(one, "")) or spec.device for one in known},
+            {**{name: state.device for name, state in around.services.items()}, spec.name: spec.device},
+        )
+        plan = priced(problem, placed)
+        over = [] if plan is None else [d for d, load in plan.load.items() if load > _capacity(around, d)]
+        if over:
+            raise NotPossible(f"{', '.join(over)} cannot carry {spec.name} as well; see `metromq devices`")
+    else:
+        device_of = {device.broker: name for name, device in around.devices.items()}
+        present = Placement(
+            {one: device_of[b] for one, b in scene.present.items() if one in known and b in device_of},
+            {name: state.device for name, state in around.services.items() if state.device in around.devices},
+        )
+        found = make_placement(problem, "auto", clock, Goal(present=present, max_moves=0), Limits(seconds=PLAN_S))
+        if not found.feasible:
+            raise NotPossible(f"the devices cannot carry {spec.name} as well: {found.shortage}")
+        placed = found.placement
+    mbps = sum(published_mbps(scene.units[one]) for one in spec.topics)
+    grounds = (
+        f"{around.statistics.source}: the topics of {spec.name} carry {mbps:.3g} Mbps",
+        f"{placed.services[spec.name]} can carry it",
+    )
+    return Placement({one: placed.topics[one] for one in fresh}, {spec.name: placed.services[spec.name]}), grounds
+
+
+def _scene(spec: ServiceSpec, around: Surroundings) -> Scene:
+    services = {name: (state.spec, state.device) for name, state in around.services.items() if name != spec.name}
+    services[spec.name] = (spec, spec.device)
+    filters = dict.fromkeys(one for known, _ in services.values() for one in known.topics)
+    return Scene(
+        around.central,
+        tuple(around.devices.values()),
+        {one: around.statistics.of_filter(one) for one in filters},
+        {one: around.delegations[one] for one in filters if one in around.delegations},
+        services,
+    )
+
+
+def _device_of(around: Surroundings, broker: str) -> str:
+    return next((name for name, device in around.devices.items() if device.broker == broker), "")
+
+
+def _capacity(around: Surroundings, device: str) -> float:
+    return around.devices[device].capacity_workload * (1 + ROOM)
+
+
+def delegation_problem(topic_filter: str, known: Iterable[str]) -> str:
+    """Why it cannot be delegated beside the known ones; empty: it can."""
+    problem = filter_problem(topic_filter)
+    if problem:
+        return problem
+    for one in known:
+        if overlaps(one, topic_filter) and not covers(one, topic_filter) and not covers(topic_filter, one):
+            return f"{topic_filter} and {one}, which is delegated, overlap, and neither lies within the other"
+    return ""
+
+
+def heal_plan(lost: Mapping[str, str]) -> ActionPlan:
+    """Filters that fell back when their broker was lost, and that it gets again now that it is there."""
+    steps = [Step(DELEGATE, one, broker) for one, broker in lost.items()]
+    brokers = ", ".join(dict.fromkeys(lost.values()))
+    return ActionPlan("heal", ", ".join(lost), (*steps, Step(TELL_PROXIES, "heal")), (f"{brokers} is back",))
+
+
+def new_filters(spec: ServiceSpec, around: Surroundings) -> list[str]:
+    """Those of its topics that nobody has yet; raises NotPossible for one that crosses a delegated one."""
+    if not spec.delegate:
+        return []
+    fresh: list[str] = []
+    for one in dict.fromkeys(spec.topics):
+        if any(covers(known, one) for known in (*around.delegations, *fresh)):
+            continue
+        problem = delegation_problem(one, (*around.delegations, *fresh))
+        if problem:
+            raise NotPossible(problem)
+        fresh.append(one)
+    return fresh
+
+
+def entry_plan(spec: ServiceSpec, placed: Placement, grounds: tuple[str, ...], around: Surroundings) -> ActionPlan:
+    """Fig. 6 in its order: statistics, feasibility, approval, placement, images, broker, table, proxies, service."""
+    if spec.name in around.services:
+        raise NotPossible(f"there is a service {spec.name} already; remove it first")
+    device = placed.services[spec.name]
+    brokers = dict.fromkeys([*(around.broker_of(where) for where in placed.topics.values()), around.broker_of(device)])
+    steps = [Step(MEASURE, spec.name), Step(CHECK, spec.name)]
+    steps += [Step(APPROVE, one, around.central) for one in placed.topics]
+    steps += [Step(PLACE, spec.name, device), Step(PULL, spec.name, device)]
+    steps += [Step(action, broker) for broker in brokers for action in (START_BROKER, START_TUNNEL)]
+    steps += [_hand(one, around.broker_of(where), around) for one, where in placed.topics.items()]
+    steps += [Step(TELL_PROXIES, spec.name)] if placed.topics else []
+    steps += [Step(START_SERVICE, spec.name, device), Step(AWAIT_SERVICE, spec.name, device)]
+    return ActionPlan("enter", spec.name, tuple(steps), grounds, (spec,))
+
+
+def _hand(topic_filter: str, broker: str, around: Surroundings) -> Step:
+    to = "" if broker == around.central else broker
+    return Step(DELEGATE, topic_filter, to, around.delegations.get(topic_filter, ""))
+
+
+def removal_steps(name: str, around: Surroundings) -> ActionPlan:
+    """Stops the service, and returns filters that the manager delegated and no other service uses."""
+    state = around.services.get(name)
+    if state is None:
+        raise NotPossible(f"there is no service {name}")
+    others = {one for other, known in around.services.items() if other != name for one in known.spec.topics}
+    back = [
+        one
+        for one in dict.fromkeys(state.spec.topics)
+        if one in around.own_filters and one in around.delegations and not any(covers(one, o) for o in others)
+    ]
+    steps = [Step(STOP_SERVICE, name, state.device)]
+    steps += [_hand(one, "", around) for one in back]
+    steps += [Step(TELL_PROXIES, name)] if back else []
+    return ActionPlan("remove", name, tuple(steps), (), (state.spec,))
+
+
+def delegation_steps(topic_filter: str, broker: str, around: Surroundings) -> ActionPlan:
+    """Somebody wants a filter to be somewhere; empty: back."""
+    if not broker and topic_filter not in around.delegations:
+        raise NotPossible(f"{topic_filter} is not delegated")
+    step = _hand(topic_filter, broker, around)
+    steps = (Step(APPROVE, topic_filter, around.central), step, Step(TELL_PROXIES, topic_filter))
+    return ActionPlan("delegate", topic_filter, steps if broker else steps[1:])
+
+
+def loop_steps(
+    filters: Mapping[str, str], services: Mapping[str, str], grounds: tuple[str, ...], around: Surroundings
+) -> ActionPlan:
+    """The difference to what runs: filters that change hands (empty: back), services that change devices."""
+    given = {one: broker for one, broker in filters.items() if around.delegations.get(one, "") != broker}
+    moved = {
+        name: device
+        for name, device in services.items()
+        if name in around.services and around.services[name].device != device
+    }
+    brokers = dict.fromkeys([b for b in given.values() if b] + [around.broker_of(device) for device in moved.values()])
+    steps = [Step(APPROVE, one, around.central) for one, broker in given.items() if broker]
+    steps += [Step(PULL, name, device) for name, device in moved.items()]
+    steps += [Step(action, broker) for broker in brokers for action in (START_BROKER, START_TUNNEL)]
+    steps += [_hand(one, broker, around) for one, broker in given.items()]
+    steps += [Step(TELL_PROXIES, "loop")] if given else []
+    for name, device in moved.items():
+        steps.append(Step(STOP_SERVICE, name, around.services[name].device))
+        steps += [Step(START_SERVICE, name, device), Step(AWAIT_SERVICE, name, device)]
+    specs = tuple(around.services[name].spec for name in moved)
+    return ActionPlan("loop", ", ".join([*given, *moved]), tuple(steps), grounds, specs)
+
+
+def undo_steps(done: PlanState, around: Surroundings) -> ActionPlan:
+    """Takes back what a plan did, as far as it is still so; the last first."""
+    steps: list[Step] = []
+    for number in sorted(done.results, reverse=True):
+        step = done.plan.steps[number]
+        if step.action == DELEGATE and around.delegations.get(step.what, "") == step.where:
+            steps.append(Step(DELEGATE, step.what, step.before, step.where))
+        elif step.action == START_SERVICE and step.what in around.services:
+            steps.append(Step(STOP_SERVICE, step.what, step.where))
+        elif step.action == STOP_SERVICE:
+            steps.append(Step(START_SERVICE, step.what, step.where))
+            steps.append(Step(AWAIT_SERVICE, step.what, step.where))
+    if not steps:
+        raise NotPossible(f"nothing of plan {done.number} is left to take back")
+    if any(step.action == DELEGATE for step in steps):
+        steps.append(Step(TELL_PROXIES, "undo"))
+    return ActionPlan("undo", f"plan {done.number}", tuple(steps), (), done.plan.services, done.number)

@@ -1,0 +1,80 @@
+"""What the city is by its newest description, what it was before, and who follows; no I/O."""
+
+from typing import Final, final
+
+from metromq.errors import ProtocolViolation, UsageError
+from metromq.federation.city import City
+from metromq.federation.coordination.facts import FOLLOWS, Book, Fact
+from metromq.federation.description import MOST_KEPT, Description, described, next_description
+from metromq.federation.links.frames import Hello
+from metromq.federation.links.versions import FOLLOWS_SINCE
+
+EPOCH_WORD: Final = "epoch="
+
+
+@final
+class Descriptions:
+    def __init__(self, city: City, name: str, book: Book) -> None:
+        self.now = Description(0, city)
+        self.earlier: list[Description] = []  # the oldest first
+        self._name = name
+        self._book = book
+
+    def wanted(self, city: City, author: str, time: float, note: str, lagging: list[str]) -> Fact:
+        """The fact that would make it another city; raises UsageError for what a running city cannot become."""
+        if lagging:
+            raise UsageError(f"{', '.join(lagging)} cannot follow: upgrade to a release that can, then change the city")
+        return next_description(self.now, city, author, self._name, time, note).to_fact()
+
+    def adopt(self, fact: Fact) -> tuple[Description, bool]:
+        """Returns what was before, and whether of two changes with the same epoch the other one counts."""
+        before, self.now = self.now, described(fact, self.now.city)
+        overruled = before.epoch == self.now.epoch
+        if not overruled:
+            self.earlier = [*self.earlier, before][-MOST_KEPT:]
+        return before, overruled
+
+    def read(self, fact: Fact) -> City:
+        return described(fact, self.now.city).city
+
+    @property
+    def followed_by(self) -> dict[str, int]:
+        """The epoch of the description by which each member works, as far as it is known here."""
+        return {name: max(self._book.get(FOLLOWS, name).epoch, 0) for name in self._book.members}
+
+    def unsaid(self) -> tuple[Fact, ...]:
+        """By which description this broker works, once there is another than the city's file, if it has not said so."""
+        epoch, book = self.now.epoch, self._book
+        if not epoch or book.get(FOLLOWS, self._name).epoch == epoch or self._name not in book.members:
+            return ()
+        return (Fact(FOLLOWS, self._name, self._name, epoch),)
+
+    @property
+    def identity(self) -> str:
+        """With the epoch, once the city has been changed: until then every release understands it."""
+        identity = self.now.city.identity
+        return f"{identity} {EPOCH_WORD}{self.now.epoch}" if self.now.epoch else identity
+
+    def check(self, peer: str, hello: Hello) -> None:
+        """Who has another epoch is told of the newer one; of one epoch there are no two files."""
+        epoch = hello.epoch if hello.version >= FOLLOWS_SINCE else _epoch(hello.city)
+        ours = self.now.city.identity
+        if epoch == self.now.epoch == 0 and hello.city != ours:
+            raise ProtocolViolation(_difference(peer, hello.city, ours))
+
+    def facts(self) -> list[Fact]:
+        """What was before, to be kept: the book has the newest."""
+        return [one.to_fact() for one in self.earlier if one.epoch]
+
+
+def _epoch(identity: str) -> int:
+    """Of the description that a hello names."""
+    word = identity.rpartition(" ")[2]
+    digits = word.removeprefix(EPOCH_WORD)
+    return int(digits) if word != digits and digits.isdecimal() and len(digits) < 19 else 0
+
+
+def _difference(peer: str, theirs: str, ours: str) -> str:
+    pairs = zip(theirs.split(), ours.split(), strict=False)
+    differ = [f"{one} there, {other} here" for one, other in pairs if one != other]
+    return f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"

@@ -1,0 +1,177 @@
+"""A manager with live brokers, services in both runtimes, and clients of paho: what people and programs see of it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metromq.control import ManagerDoor, ManagerSays
+from metromq.telemetry import decode_window
+from tests.clients.paho_client import client
+from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, free_port, live_city, records, service, wait_for
+
+
+def owners(door: ManagerDoor) -> dict[str, str]:
+    return {one["filter"]: one["broker"] for one in door.ask("GET", "/topics")["delegated"]}
+
+
+def test_services_enter_work_and_leave_and_failed_ones_leave_nothing_behind(tmp_path: Path) -> None:
+    """The three examples; the edge broker of one is not running before, and the manager starts it."""
+    with live_city(tmp_path, CENTRAL, FIRST) as city:
+        door = city.start_manager()
+        noise = service("noise", "noise/+/level", command=example("noise_map"), device=SECOND)
+        port = free_port()
+        noise["environment"] = {"NOISE_PORT": str(port)}
+        dry = door.ask("POST", "/services", noise, dry_run=True)
+        done = door.ask("POST", "/services", noise, wait_s=90)
+        assert done["phase"] == "done", done
+        assert [step["says"] for step in dry["steps"]] == [step["says"] for step in done["steps"]]
+        assert next(step["result"] for step in done["steps"] if step["action"] == "start-broker") == "started"
+        for name, topic in (("parking", "parking/+/+"), ("air_alarm", "air/+/pm25")):
+            body = service(name, topic, command=example(name), device=FIRST)
+            assert door.ask("POST", "/services", body, wait_s=90)["phase"] == "done"
+        assert owners(door) == {"noise/+/level": SECOND, "parking/+/+": FIRST, "air/+/pm25": FIRST}
+        with client(city.port(FIRST)) as user:
+            for topic in ("noise-map", "parking-free/+", "alarm/air/+"):
+                user.subscribe(topic, 1)
+            user.publish("noise/pier/level", b"70", 1)
+            user.publish("parking/p1/a", b"taken", 1)
+            user.publish("parking/p1/b", b"free", 1)
+            for value in (60, 61, 62):
+                user.publish("air/pier/pm25", str(value).encode(), 1)
+            got: dict[str, bytes] = {}
+            while got.keys() < {"noise-map", "parking-free/p1", "alarm/air/pier"} or got["parking-free/p1"] != b"1":
+                message = user.take(1)[0]
+                got[message.topic] = message.payload
+            assert json.loads(got["noise-map"]) == {"pier": 70.0}
+            assert got["alarm/air/pier"] == b"on"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as page:
+            size = len(page.read())
+        failed = door.ask("POST", "/services", service("bad", "x/#", command=["/bin/false"]), wait_s=90)
+        assert failed["phase"] == "rolled-back"
+        assert "x/#" not in owners(door)
+        with pytest.raises(ManagerSays, match="neither lies within"):
+            door.ask("POST", "/services", service("cross", "+/pier/level", command=["/bin/true"]))
+        _telemetry_says(tmp_path, size)
+        assert b"the noise map is being drawn" in b"".join(door.stream("/services/noise/logs"))
+        gone = door.ask("DELETE", "/services/noise", wait_s=90)
+        assert gone["phase"] == "done"
+        assert "noise/+/level" not in owners(door)
+        kinds = {record["kind"] for record in records(tmp_path)}
+        assert {"device", "plan", "step-begun", "step-ended", "plan-ended"} <= kinds
+
+
+def _telemetry_says(data: Path, size: int) -> None:
+    """What fills the planner's dst and dsd waits for the central broker's recorder."""
+
+    def found() -> bool:
+        windows = [decode_window(file.read_bytes()) for file in (data / CENTRAL / "telemetry").glob("*.json")]
+        rows = [row for window in windows if window.broker == "manager" for row in window.rows]
+        topics = {(row.name, row.detail): row.bytes for row in rows if row.subject == "service-topic"}
+        users = {(row.name, row.detail): row.bytes for row in rows if row.subject == "service-device"}
+        return topics.get(("noise", "noise/pier/level")) == 2 and users == {("noise", SECOND): size}
+
+    wait_for(found, "telemetry of services")
+
+
+def test_a_manager_that_is_killed_at_any_step_finishes_the_plan_when_it_is_back(tmp_path: Path) -> None:
+    with live_city(tmp_path) as city:
+        door = city.start_manager()
+        body = service("parking", "parking/+/+", command=example("parking"), device=FIRST)
+        asking = threading.Thread(target=_ask_and_forget, args=(door, body))
+        asking.start()
+        seen = wait_for(lambda: [r for r in records(tmp_path) if r["kind"] == "step-begun"], "a step is begun")
+        city.kill("manager")
+        asking.join()
+        at = seen[-1]["change"]["step"]
+        door = city.start_manager()
+        plan = wait_for(lambda: _ended(door, 1), f"the plan that was at step {at} ends")
+        assert plan["phase"] == "done"
+        before = (tmp_path / "manager" / "run" / "service-parking.pid").read_text()
+        city.kill("manager")
+        door = city.start_manager()
+        assert door.ask("GET", "/services")[0]["running"]
+        assert (tmp_path / "manager" / "run" / "service-parking.pid").read_text() == before, "the same process"
+        subprocess.run(["kill", "-9", before.strip()], check=True)
+        wait_for(lambda: door.ask("GET", "/services")[0]["restarts"] >= 1, "a killed service is started again")
+        wait_for(lambda: door.ask("GET", "/services")[0]["running"], "and runs")
+        refused = subprocess.run(
+            [sys.executable, "-m", "metromq.cli.main", "manager", "--data", str(tmp_path), "--listen", "127.0.0.1:0"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "another manager runs" in refused.stderr
+
+
+def _ask_and_forget(door: ManagerDoor, body: dict[str, Any]) -> None:
+    try:
+        door.ask("POST", "/services", body, wait_s=90)
+    except Exception:
+        pass  # the manager dies meanwhile
+
+
+def _ended(door: ManagerDoor, number: int) -> Any:
+    plan = door.ask("GET", f"/plans/{number}")
+    return plan if plan["ended"] else None
+
+
+def messages_between(door: ManagerDoor) -> int:
+    """What links have carried since the brokers started."""
+    status = door.ask("GET", "/status")
+    return sum(link["messages_sent"] for broker in status["brokers"] for link in broker["links"])
+
+
+def test_the_loop_follows_traffic_from_one_district_to_another_and_loses_nothing(tmp_path: Path) -> None:
+    """Virtual patience is not possible with live brokers, so the manager is told to have little."""
+    with live_city(tmp_path) as city:
+        door = city.start_manager("--span", "4", "--looks", "2", "--dwell", "0")
+        sent, got = 0, []
+        for name in (FIRST, SECOND):
+            with client(city.port(name)) as reader, client(city.port(name)) as writer:
+                reader.subscribe("air/district/#", 1)
+                before, start = messages_between(door), sent
+                for _ in range(100):  # distributed as it was: by the central broker, or by the other district's
+                    writer.publish("air/district/1", str(sent).encode(), 1)
+                    sent += 1
+                spread = (messages_between(door) - before) / (sent - start)
+                end = time.monotonic() + 60
+                while owners(door).get("air/district/#") != name:
+                    assert time.monotonic() < end, door.ask("POST", "/loop", dry_run=True)
+                    for _ in range(10):
+                        writer.publish("air/district/1", str(sent).encode(), 1)
+                        sent += 1
+                    door.ask("POST", "/loop", patient=True, wait_s=60)
+                before, start = messages_between(door), sent
+                for _ in range(100):
+                    writer.publish("air/district/1", str(sent).encode(), 1)
+                    sent += 1
+                kept = (messages_between(door) - before) / (sent - start)
+                assert kept < 0.2 < spread, (kept, spread)
+                got += [int(message.payload) for message in reader.take(sent - len(got))]
+        assert got == list(range(sent))
+        plans = door.ask("GET", "/plans", kind="loop")
+        assert len(plans) == 2
+        undone = door.ask("POST", f"/plans/{plans[0]['number']}/undo", wait_s=60)
+        assert undone["phase"] == "done"
+        assert owners(door) == {"air/district/#": FIRST}
+
+
+def test_strangers_get_nothing(tmp_path: Path) -> None:
+    with live_city(tmp_path, CENTRAL) as city:
+        door = city.start_manager()
+        for token in ("", "wrong", "\u00e9".encode("latin-1").decode("latin-1")):
+            with pytest.raises(ManagerSays, match="token"):
+                ManagerDoor(door.url, token).ask("GET", "/status")
+        assert door.ask("GET", "/status")["routing"] == "delegation"
+        assert door.ask("GET", "/explain", topic="a/b")["legs"]
+        city.kill("manager", signal.SIGTERM)
+        assert not (tmp_path / "manager" / "manager.json").exists()
