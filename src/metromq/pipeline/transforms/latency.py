@@ -11,8 +11,9 @@ def latency(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
     """A linked row has the origin's time and its own arrival; brokers of older versions did not write the latter down.
 
     Each is by the clock of its own broker, so what that broker has measured of the origin's clock is added. Wills are
-    left out: whoever fires one, they have the name of the broker that is lost. So are retained values: their time is
-    that of the city's fastest clock, which may be minutes from the origin's.
+    left out: whoever fires one, they have the name of the broker that is lost. So is a message that the owner of its
+    filter sent back to the central broker where it was published, for the others: its clients did not wait for that.
+    So are retained values: their time is that of the city's fastest clock, which may be minutes from the origin's.
     """
     linked = messages.where(
         (F.col("kind") == "link")
@@ -20,6 +21,7 @@ def latency(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
         & F.col("arrived").isNotNull()
         & ~F.coalesce(F.col("retain"), F.lit(False))
         & ~F.col("origin").endswith("/will")
+        & (F.col("origin") != F.col("broker"))
     ).select(
         window_of("time").alias("window_start"),
         "origin",
