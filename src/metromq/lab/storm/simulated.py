@@ -202,8 +202,10 @@ class SimulatedStorm(Stage):
         pairs = combinations(self.city.brokers, 2)
         return (
             self.now - self._changed_at >= CHANGE_S
+            and self.now - self._mended_at >= self.links_s
             and all(one.is_awake for one in self.city.brokers.values())
             and not self.city.network.holds
+            and not self.city.network.slowed  # two changes would meet, and one of them be lost
             and not any(self.city.network.is_cut(*pair) for pair in pairs)
         )
 
