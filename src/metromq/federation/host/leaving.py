@@ -196,6 +196,9 @@ class Leaving:
         flushed = self._roaming.flushed
         if not self._loaded() and all(flushed.get(peer) == self._number for peer in self._node.peers):
             node = self._node
+            if any(home == node.name for home in node.city.homes.values()):
+                self._enter(AREAS)  # somebody has given it areas meanwhile
+                return
             self._change(without_broker(node.city, node.name), self._author, f"{node.name} has left")
             self._enter(PARTS)
 

@@ -176,7 +176,9 @@ class SimulatedStorm(Stage):
 
     def join(self, name: str, at: str, area: str) -> None:
         """Only in calm, and when no other change is under way: an operator would see that it did not work."""
-        if self._is_calm() and not self._leaving:
+        # What was told lately may be under way: two changes would meet, and one of them be lost.
+        is_told = self.now - self._mended_at >= self.links_s and not self.city.network.slowed
+        if self._is_calm() and is_told and not self._leaving:
             self._changed_at = self.now
             self.city.join(name, at, area)
             self.names = (*self.names, name)
