@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 WHEEL := build/wheel
 STEP := @sh tools/step.sh
-DEBIAN := mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime zookeeper
+DEBIAN := podman runc mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime zookeeper
 
 # Tests of the rooms without I/O and of what they meet in one process.
 FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)

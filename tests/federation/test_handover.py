@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from metromq.errors import UsageError
 from metromq.federation import City, grid_city, with_area
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
+from metromq.federation.coordination.steps import DRAINS, PREPARE, phase_of
 from metromq.federation.effects import Drain, Effect, HandOver, Keep, Release, Replay, Reroute, Send
 from metromq.federation.handover import HOLD_US, LIMITS_US, Handover
 from metromq.federation.hop import Hop
@@ -25,7 +26,6 @@ from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, Inbox
 from metromq.federation.node import Node
 from metromq.federation.routing.geographic import AreaSuccession
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.federation.steps import DRAINS, PREPARE, phase_of
 from metromq.protocol.session.message import Message
 from metromq.protocol.topics import matches
 

@@ -132,6 +132,50 @@ def test_what_can_go_as_it_is_goes_as_it_is(version: int) -> None:
         assert made.way("e1", packet) == [ToClient(encode(packet, version))]
 
 
+MIXED = st.lists(
+    st.one_of(
+        st.builds(Publish, st.sampled_from(["near/a", "near/deep/b", "far", "ü"]), st.binary(max_size=200)),
+        st.builds(Publish, st.just("near/a"), st.just(bytes(70_000))),
+        st.builds(lambda n: Publish("near/a", b"x", 1, packet_id=n), st.integers(1, 9)),
+        st.just(packets.Pingreq()),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("version", [MQTT311, MQTT5])
+@given(sent=MIXED, cuts=st.lists(st.integers(1, 3000), min_size=1, max_size=20))
+def test_whatever_pieces_packets_come_in_each_goes_its_way_in_order(
+    version: int, sent: list[Packet], cuts: list[int]
+) -> None:
+    """Against the table, packet by packet: the fast way may not take another road than the slow one."""
+    made = Client(version)
+    for edge in ("e1", "e2"):
+        made.opened(edge)
+    data = b"".join(encode(packet, version) for packet in sent)
+    effects: list[Effect] = []
+    at, number = 0, 0
+    while at < len(data):
+        size = cuts[number % len(cuts)]
+        effects += made.core.from_client(data[at : at + size])
+        at, number = at + size, number + 1
+    for way in (CENTRAL, "e1", "e2"):
+        table = DelegationTable(TABLE)
+        mine = [one for one in sent if (table.of_topic(one.topic) if isinstance(one, Publish) else CENTRAL) == way]
+        assert made.sent(effects, way) == mine
+    back = [one for one in sent if not isinstance(one, packets.Pingreq)]
+    data = b"".join(encode(packet, version) for packet in back)
+    effects = []
+    at = 0
+    while at < len(data):
+        effects += made.core.from_way("e1", data[at : at + cuts[0]])
+        at += cuts[0]
+    told = made.told(effects)
+    assert [one.payload for one in told if isinstance(one, Publish)] == [
+        one.payload for one in back if isinstance(one, Publish)
+    ]
+
+
 def test_effects_are_merged_and_keep_their_order() -> None:
     effects: list[Effect] = [
         ToClient(b"1"),
@@ -233,6 +277,14 @@ def test_when_an_edge_broker_is_lost_its_subscriptions_and_messages_are_the_cent
     assert made.told(made.way(CENTRAL, packets.Suback(numbers[0], [2]))) == [packets.Suback(10, [2])]
     assert made.told(made.way(CENTRAL, packets.Suback(numbers[1], [1]))) == [], "that one was the proxy's"
     assert made.sent(made.says(Publish("near/y", b"2")), CENTRAL) == [Publish("near/y", b"2")]
+
+
+def test_what_waits_for_an_edge_broker_that_does_not_come_goes_to_the_central_one_at_qos_0_too() -> None:
+    made = Client()
+    made.says(Publish("near/x", b"0"))
+    made.says(Publish("near/x", b"1", 1, packet_id=5))
+    expected = [Publish("near/x", b"0"), Publish("near/x", b"1", 1, packet_id=5)]
+    assert made.sent(made.core.way_lost("e1"), CENTRAL) == expected
 
 
 def test_without_the_central_broker_the_client_must_come_again() -> None:

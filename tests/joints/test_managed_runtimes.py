@@ -5,8 +5,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.clients.paho_client import client, unique
 from tests.clients.test_mqtt_js import node_directory
 from tests.control.manager.live import CENTRAL, FIRST, free_port, live_city, service
@@ -14,7 +12,8 @@ from tests.joints.test_manager import owners
 from tests.peers import require
 
 __all__ = ["node_directory"]
-ECHO = "mosquitto_sub -h $HOST -p $PORT -t 'box/in' -q 1 | while read x; do mosquitto_pub -h $HOST -p $PORT -t box/out -m \"got $x\" -q 1; done"
+AT = "-h $HOST -p $PORT -q 1"
+ECHO = f'mosquitto_sub {AT} -t box/in | while read x; do mosquitto_pub {AT} -t box/out -m "got $x"; done'
 
 
 def root_filesystem(directory: Path) -> Path:
@@ -77,7 +76,7 @@ def test_a_service_enters_in_a_container_with_limits_and_leaves(tmp_path: Path) 
         assert "cannot be pulled" in failed["why"]
 
 
-def test_mqtt_js_through_the_proxy_of_a_manager(tmp_path: Path, node_directory: Path) -> None:  # noqa: F811
+def test_mqtt_js_through_the_proxy_of_a_manager(tmp_path: Path, node_directory: Path) -> None:
     node = require("node")
     with live_city(tmp_path, CENTRAL, FIRST) as city:
         door = city.start_manager()

@@ -134,7 +134,8 @@ def test_the_loop_follows_traffic_from_one_district_to_another_and_loses_nothing
     """Virtual patience is not possible with live brokers, so the manager is told to have little."""
     with live_city(tmp_path) as city:
         door = city.start_manager("--span", "4", "--looks", "2", "--dwell", "0")
-        sent, got = 0, []
+        sent = 0
+        got: list[int] = []
         for name in (FIRST, SECOND):
             with client(city.port(name)) as reader, client(city.port(name)) as writer:
                 reader.subscribe("air/district/#", 1)

@@ -37,7 +37,7 @@ def command(ctx: click.Context, data: Path, url: str | None, token_file: Path | 
     Console().print(table)
 
 
-@command.command("add")
+@command.command("add", epilog=EPILOG)
 @click.argument("name")
 @click.option("--broker", required=True, help="The broker of the city that runs there.")
 @click.option("--capacity", type=float, default=30_000.0, show_default=True, help="Workload that it can carry.")
@@ -63,7 +63,7 @@ def add(
     click.echo(json.dumps(found) if as_json else f"{name} is a device with broker {broker}.")
 
 
-@command.command("remove")
+@command.command("remove", epilog=EPILOG)
 @click.argument("name")
 @manager_options
 def remove(name: str, data: Path, url: str | None, token_file: Path | None, as_json: bool) -> None:

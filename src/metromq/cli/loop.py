@@ -56,7 +56,7 @@ def command(
     click.echo("Everything is where it should be.")
 
 
-@command.command("history")
+@command.command("history", epilog=EPILOG)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--all", "every", is_flag=True, help="Every change of the audit log, not only plans.")
 @manager_options
@@ -81,7 +81,7 @@ def _record(one: dict[str, Any]) -> str:
     return f"{head} {one['kind']} {json.dumps(one['change'])}"
 
 
-@command.command("undo")
+@command.command("undo", epilog=EPILOG)
 @click.argument("number", type=int, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show the steps.")
 @manager_options

@@ -24,7 +24,7 @@ EPILOG = """\b
 Examples:
   metromq manager                                   for the city that runs in ./metromq-data
   metromq manager --policy auto --every 60          it also decides which topics go where, every minute
-  metromq manager --lake s3://city/lake --every 600 by the lake's statistics instead of the brokers' counters
+  metromq manager --lake s3://city/lake --every 600   by the lake's statistics, not the brokers' counters
 \b
 Then: metromq service add, metromq devices, metromq delegate, metromq loop, metromq proxy --manager URL.
 Whoever has the token can run programs on this machine: keep it, and the API, to yourself (docs/manager.md).

@@ -20,7 +20,7 @@ may be overtaken by later ones that take a new way. docs/overlay.md says more.
 
 
 @click.command("recluster", epilog=EPILOG)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option(
     "--data",

@@ -86,7 +86,7 @@ def _spec(name: str, words: tuple[str, ...], options: dict[str, Any]) -> dict[st
     }
 
 
-@command.command("list")
+@command.command("list", epilog=EPILOG)
 @manager_options
 def show(data: Path, url: str | None, token_file: Path | None, as_json: bool) -> None:
     """Show what runs where."""
@@ -104,7 +104,7 @@ def show(data: Path, url: str | None, token_file: Path | None, as_json: bool) ->
     Console().print(table)
 
 
-@command.command("remove")
+@command.command("remove", epilog=EPILOG)
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only show the steps.")
 @manager_options
@@ -114,7 +114,7 @@ def remove(name: str, dry_run: bool, data: Path, url: str | None, token_file: Pa
     show_plan(door.ask("DELETE", f"/services/{name}", dry_run=dry_run, wait_s=120), as_json)
 
 
-@command.command("logs")
+@command.command("logs", epilog=EPILOG)
 @click.argument("name")
 @click.option("--follow", is_flag=True, help="Go on with what it prints from now on.")
 @manager_options

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from metromq.federation.coordination.facts import FILTER, Book
-from metromq.federation.steps import candidate, phase_of
+from metromq.federation.coordination.steps import candidate, phase_of
 
 
 @dataclass(frozen=True, slots=True)

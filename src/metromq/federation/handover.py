@@ -17,11 +17,11 @@ from typing import Final, final
 
 from metromq.errors import UsageError
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
+from metromq.federation.coordination.steps import DRAINS, PREPARE, STEPS, candidate, phase_of
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Drain, Effect, Release, Send, SendRetained
 from metromq.federation.leading import AreaLead, FilterLead, Lead
 from metromq.federation.links.frames import StepDone
-from metromq.federation.steps import DRAINS, PREPARE, STEPS, candidate, phase_of
 
 LIMITS_US: Final = {PREPARE: 10_000_000, **dict.fromkeys(DRAINS, 2_000_000)}  # then the change is given up
 HOLD_US: Final = 3_000_000  # so long a broker holds back, whatever becomes of the change

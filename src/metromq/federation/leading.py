@@ -10,9 +10,9 @@ from typing import final
 
 from metromq.errors import UsageError
 from metromq.federation.coordination.facts import FILTER, Fact
+from metromq.federation.coordination.steps import PREPARE, candidate, phase_of
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.routing.delegation import wildness
-from metromq.federation.steps import PREPARE, candidate, phase_of
 from metromq.protocol.topics import covers, overlaps, validate_filter
 
 

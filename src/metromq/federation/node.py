@@ -263,9 +263,9 @@ class Node:
         """The link to it was closed because there was nothing to send, and opens again when there is."""
         self.up.rested(peer)
 
-    def happened_us(self, peer: str) -> int:
-        """The hybrid time that the peer must know of before it gets the next message; 0: it does not read that."""
-        return self.clock.happened_us if self._spoken_to(peer) >= SAID_SINCE else 0
+    def reads_time(self, peer: str) -> bool:
+        """Whether the peer would understand that it is told the hybrid time."""
+        return self._spoken_to(peer) >= SAID_SINCE
 
     def may_rest(self, peer: str) -> bool:
         """Whether the peer would understand that its link rests."""

@@ -5,11 +5,11 @@ from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import Change
+from metromq.federation.coordination.steps import DRAINS, phase_of
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Effect, HandOver, Reroute, Send, SendRetained
 from metromq.federation.links.frames import RetainedRequest
 from metromq.federation.silences import UNNOTICED_US
-from metromq.federation.steps import DRAINS, phase_of
 
 LATELY_US: Final = 60_000_000
 NEVER_US: Final = 1 << 62

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 from metromq.errors import ProtocolViolation
+from metromq.gateway.runs import NOT_RETAIN, QOS0_PUBLISH, is_begun, run_end, same_way
 from metromq.gateway.table import CENTRAL, DelegationTable
 from metromq.protocol import reasons
 from metromq.protocol.wire import (
@@ -33,8 +34,6 @@ from metromq.protocol.wire import (
 
 MAX_PACKET_BYTES: Final = 268_435_460  # the most that MQTT allows: brokers have their own limits
 MOST_IN_FLIGHT: Final = 65_535
-QOS0_PUBLISH: Final = 0x30  # the first byte, but for RETAIN
-NOT_RETAIN: Final = 0xFE
 EDGE_SUFFIX: Final = "@"  # between the client's identifier and the edge broker's name, in its session there
 
 
@@ -74,6 +73,7 @@ class _Way:
     name: str
     framer: Framer = field(default_factory=lambda: Framer(MAX_PACKET_BYTES))
     is_open: bool = False
+    rest: bytes = b""  # the beginning of a packet
     waiting: list[bytes] = field(default_factory=list)
     subscriptions: dict[str, tuple[Subscription, int]] = field(default_factory=dict)
 
@@ -158,6 +158,7 @@ class ProxyCore:
         self._connect: packets.Connect | None = None
         self._client_id = ""
         self._framer = Framer(MAX_PACKET_BYTES)
+        self._rest = b""  # the beginning of a packet
         self._ways: dict[str, _Way] = {}
         self._is_over = False
         self._aliases: dict[int, str] = {}
@@ -186,6 +187,10 @@ class ProxyCore:
 
     def from_client(self, data: bytes) -> list[Effect]:
         effects: list[Effect] = []
+        if self._connect is not None and self._framer.is_empty and not self._is_over:
+            data = self._rest + data if self._rest else data
+            end = self._pass_on(data, effects)
+            data, self._rest = (b"", data[end:]) if is_begun(data, end) else (data[end:], b"")
         self._framer.feed(data)
         while not self._is_over and (found := self._framer.next()) is not None:
             if self._connect is None:
@@ -199,6 +204,26 @@ class ProxyCore:
             handler = self._from_client.get(type(packet))
             effects += handler(packet) if handler else [self._central(packet)]
         return effects
+
+    def _pass_on(self, data: bytes, effects: list[Effect]) -> int:
+        """QoS 0 messages at the beginning go on as they are, many at once; where the first other packet begins."""
+        stop = run_end(data, 0)
+        at = 0
+        ways = self.table.known
+        while at < stop:
+            end, way, name = same_way(data, at, stop, ways, self._version == MQTT5)
+            if end == at:
+                if not name:
+                    return at
+                self.table.of_name(name)
+                continue
+            way = self._reachable(way)
+            known = self._ways.get(way)
+            if known is None or not known.is_open:
+                return at
+            effects.append(ToWay(way, data[at:end]))
+            at = end
+        return at
 
     def _straight(self, first: int, body: bytes) -> str | None:
         """Where a QoS 0 PUBLISH goes that can go as it is: without properties, over a way that is open."""
@@ -324,6 +349,12 @@ class ProxyCore:
         if way is None:
             return []
         effects: list[Effect] = []
+        if way.framer.is_empty and way.is_open:
+            data = way.rest + data if way.rest else data
+            end = run_end(data, 0)
+            if end:
+                effects.append(ToClient(data[:end]))
+            data, way.rest = (b"", data[end:]) if is_begun(data, end) else (data[end:], b"")
         way.framer.feed(data)
         while name in self._ways and (found := way.framer.next()) is not None:
             if found[0] & NOT_RETAIN == QOS0_PUBLISH:
@@ -370,6 +401,7 @@ class ProxyCore:
         self._ids.forget(name)
         effects: list[Effect] = [CloseWay(name)]
         effects += self._ask_central_instead(name, way)
+        effects += [ToWay(CENTRAL, data) for data in way.waiting if data[0] & NOT_RETAIN == QOS0_PUBLISH]
         for packet_id, (owner, packet) in list(self._sent.items()):
             if owner == name and packet_id not in self._released:
                 self._sent[packet_id] = CENTRAL, packet

@@ -19,7 +19,7 @@ class DelegationTable:
             entries.items(), key=lambda entry: (entry[0].count("/"), "#" not in entry[0]), reverse=True
         )
         self._is_foreign = is_foreign
-        self._known: dict[bytes, str] = {}
+        self.known: dict[bytes, str] = {}
         self.edges = tuple(dict.fromkeys(entries.values()))
 
     def of_topic(self, topic: str) -> str:
@@ -27,12 +27,12 @@ class DelegationTable:
 
     def of_name(self, topic: bytes) -> str:
         """The same of a topic as it stands in a packet; publishers repeat theirs."""
-        found = self._known.get(topic)
+        found = self.known.get(topic)
         if found is None:
             found = self.of_topic(topic.decode("utf-8", "replace"))
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[topic] = found
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[topic] = found
         return found
 
     def of_filter(self, topic_filter: str) -> tuple[str, ...]:

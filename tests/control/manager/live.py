@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from metromq.control import CityOptions, ManagerDoor, RunningCity, find_manager, keep_city
+from metromq.control import ManagerDoor, find_manager, keep_city
 from metromq.control.running import resolved
 from metromq.federation import City, grid_city, split_address
 
@@ -22,7 +22,6 @@ CITY = grid_city("delegation", count=3, hello_interval_ms=300)
 CENTRAL, FIRST, SECOND = CITY.names
 EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
 COUNTING = {"METROMQ_RECORDER__KEEP_COUNTS": "true", "METROMQ_RECORDER__WINDOW_S": "1"}
-__all__ = ["CityOptions", "RunningCity"]
 
 
 def wait_for(true: Callable[[], Any], what: str) -> Any:

@@ -1,7 +1,6 @@
 """The API, fuzzed from its own OpenAPI document against a manager without brokers: whatever comes, never a 500."""
 
 import asyncio
-import json
 import os
 import threading
 import urllib.error
@@ -16,6 +15,7 @@ import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
+from schemathesis.core.result import Ok
 from schemathesis.errors import SchemathesisError
 
 from metromq.control import keep_city
@@ -76,17 +76,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def operations(served: Served) -> list[Any]:
     document = schemathesis.openapi.from_url(f"{served.url}/schema/openapi.json")
-    return [result.ok() for result in document.get_all_operations()]
+    return [result.ok() for result in document.get_all_operations() if isinstance(result, Ok)]
 
 
 def fuzz(operation: Any, mode: GenerationMode, codes: set[int]) -> None:
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), database=None, phases=(Phase.generate,))
     @given(operation.as_strategy(generation_mode=mode))
-    def one(case: Case) -> None:
+    def one(case: Case[Any]) -> None:
         if isinstance(case.query, dict) and "wait_s" in case.query and case.query["wait_s"] not in ("", None):
             case.query["wait_s"] = str(case.query["wait_s"])[:1]  # nobody waits for plans here
         if isinstance(case.body, dict) and isinstance(case.body.get("wait_s"), int | float):
-            case.body["wait_s"] = min(case.body["wait_s"], 0.01)
+            case.body["wait_s"] = 0
         if operation.label == "POST /v1/services":  # commands that the fuzzer thinks of are not to be run
             case.query = {**(case.query or {}), "dry_run": "true"}
         answer = case.call(headers={**dict(case.headers or {}), "Authorization": f"Bearer {TOKEN}"}, timeout=60)
@@ -119,10 +119,11 @@ def test_the_fuzzer_finds_a_planted_500(served: Served, monkeypatch: pytest.Monk
 def test_without_the_token_nothing_is_told(served: Served) -> None:
     for operation in operations(served):
         if operation.path.startswith("/v1/"):
-            body = {} if operation.method in ("put", "post") else None
             path = operation.path.replace("{name}", "x").replace("{number}", "1")
             request = urllib.request.Request(
-                served.url + path, method=operation.method.upper(), data=json.dumps(body).encode() if body else None
+                served.url + path,
+                method=operation.method.upper(),
+                data=b"{}" if operation.method in ("put", "post") else None,
             )
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request, timeout=30)

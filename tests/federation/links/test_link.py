@@ -81,8 +81,11 @@ class Sender(Federation):
     def link_settled(self) -> None:
         pass
 
-    def happened_us(self, peer: str) -> int:
+    def happened_us(self) -> int:
         return self.happened
+
+    def reads_time(self, peer: str) -> bool:
+        return True
 
     def link_down(self, link: Link, problem: str) -> None:
         assert problem

@@ -186,8 +186,9 @@ def delegation_steps(topic_filter: str, broker: str, around: Surroundings) -> Ac
     if not broker and topic_filter not in around.delegations:
         raise NotPossible(f"{topic_filter} is not delegated")
     step = _hand(topic_filter, broker, around)
-    steps = (Step(APPROVE, topic_filter, around.central), step, Step(TELL_PROXIES, topic_filter))
-    return ActionPlan("delegate", topic_filter, steps if broker else steps[1:])
+    ready = (Step(APPROVE, topic_filter, around.central), *([Step(START_TUNNEL, step.where)] if step.where else []))
+    steps = (*(ready if broker else ()), step, Step(TELL_PROXIES, topic_filter))
+    return ActionPlan("delegate", topic_filter, steps)
 
 
 def loop_steps(

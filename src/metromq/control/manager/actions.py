@@ -157,6 +157,12 @@ class Actions:
         if given or not self._state.proxies:
             return "not needed"
         await self._place.programs.start(self._place.tunnel_unit(step.what))
+        try:
+            async with asyncio.timeout(START_S):
+                while not await self._place.tunnel_is_up(step.what):
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise StepFailed(f"no tunnel ends: {self._place.log_tail(f'tunnel-{step.what}')}") from None
         return self._place.tunnel_address(step.what)
 
     async def _delegate(self, step: Step, plan: ActionPlan) -> str:

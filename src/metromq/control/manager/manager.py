@@ -194,7 +194,7 @@ class Manager:
         for device in self.state.devices.values():
             if device.tunnel:
                 edges[device.broker] = device.tunnel
-            elif await self.place.programs.is_running(f"tunnel-{device.broker}"):
+            elif await self.place.tunnel_is_up(device.broker):
                 edges[device.broker] = self.place.tunnel_address(device.broker)
         return edges
 

@@ -1,5 +1,6 @@
 """Where the manager works: the city and its files, the programs that it runs, and where those are reached."""
 
+import asyncio
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from metromq.control.data_directory import CITY_FILE, hold_port, keep_city, live
 from metromq.control.manager.runtimes import PodmanRuntime, ProcessRuntime, Runtime, RuntimeFailed, Unit
 from metromq.control.running import resolved
 from metromq.errors import UsageError
-from metromq.federation import City
+from metromq.federation import City, split_address
 from metromq.files import replace_file
 
 FOLDER = "manager"
@@ -33,6 +34,7 @@ class Workplace:
         if not (data / CITY_FILE).is_file():
             keep_city(data, resolved(city, data))
         self._stamp = 0
+        self._listening: set[str] = set()
         self._city = city
         run = self.directory / "run"
         self.programs = ProcessRuntime(run)
@@ -102,6 +104,20 @@ class Workplace:
             self.directory.mkdir(parents=True, exist_ok=True)
             replace_file(file, json.dumps(known))
         return known[broker]
+
+    async def tunnel_is_up(self, broker: str) -> bool:
+        """Proxies are told of it once it listens, and not before."""
+        if not await self.programs.is_running(f"tunnel-{broker}"):
+            self._listening.discard(broker)
+            return False
+        if broker not in self._listening:
+            try:
+                _, writer = await asyncio.open_connection(*split_address(self.tunnel_address(broker)))
+            except OSError:
+                return False
+            writer.close()
+            self._listening.add(broker)
+        return True
 
     def log_tail(self, name: str, lines: int = 8) -> str:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import final
 
 from metromq.federation.coordination.facts import Book, Fact
-from metromq.federation.steps import candidate
+from metromq.federation.coordination.steps import candidate
 
 
 class Succession(ABC):

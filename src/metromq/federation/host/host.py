@@ -241,8 +241,11 @@ class Host(Federation):
         if self._draining.waiting:  # no call: every batch comes by here
             self._draining.tick()
 
-    def happened_us(self, peer: str) -> int:
-        return self.node.happened_us(peer)
+    def happened_us(self) -> int:
+        return self.node.clock.happened_us
+
+    def reads_time(self, peer: str) -> bool:
+        return self.node.reads_time(peer)
 
     def is_alive(self, peer: str) -> bool:
         return self.node.coordinator.is_alive(peer, self._now_us())

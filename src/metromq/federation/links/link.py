@@ -33,8 +33,10 @@ class LinkEvents(Protocol):
 
     def link_settled(self) -> None: ...
 
-    def happened_us(self, peer: str) -> int:
-        """The hybrid time that the peer must know of before it gets the next message."""
+    def happened_us(self) -> int:
+        """The hybrid time that peers must know of before they get the next message."""
+
+    def reads_time(self, peer: str) -> bool: ...
 
 
 @final
@@ -157,8 +159,8 @@ class Link(Flusher):
 
     def _tell_time(self) -> None:
         """Before what may make a client of the peer act on something that happened here."""
-        time_us = self._host.happened_us(self.peer)
-        if time_us > self._told_us:
+        time_us = self._host.happened_us()
+        if time_us > self._told_us and self._host.reads_time(self.peer):
             self._told_us = time_us
             self._transport.send(self.peer, CONTROL_TOPIC, encode_frame(ClockTold(time_us)), False)
 

@@ -11,11 +11,11 @@ from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import FILTER, Fact
+from metromq.federation.coordination.steps import candidate
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.federation.steps import candidate
 from metromq.protocol.topics import overlaps
 
 _WILDNESS: Final = {"+": 1, "#": 2}

@@ -53,6 +53,11 @@ class Framer:
         self._partial = bytearray()  # a packet that is not whole yet; grows in place, so many small reads stay cheap
         self._needed = 0  # size at which the partial packet is worth another look
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every byte that it was fed has come out in a packet."""
+        return not self._partial and self._position >= len(self._chunk)
+
     def feed(self, data: bytes) -> None:
         if self._partial:
             self._partial += data
