@@ -5,12 +5,11 @@ from collections import Counter
 import pytest
 
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
-from metromq.lab.sim.sim_workers import SimWorkers
 from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import History, history_of, parse_history
 from metromq.lab.storm.simulated import SimulatedStorm
 
-SEEDS = 8
+SEEDS = 5
 FIND_WITHIN = 40
 
 
@@ -45,13 +44,18 @@ def test_a_coordinator_that_hears_only_the_first_of_several_facts_is_found(monke
     assert any(found for seed in range(FIND_WITHIN) if (found := breaches(seed, "geographic")))
 
 
-@pytest.mark.timeout(3600)
-def test_workers_whose_requests_die_with_them_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = SimWorkers.kill
-
-    def kill(self: SimWorkers, name: str) -> None:
-        kept(self, name)
-        self._requests[name].clear()
-
-    monkeypatch.setattr(SimWorkers, "kill", kill)
-    assert any(found for seed in range(FIND_WITHIN) if (found := breaches(seed, "overlay", "workers")))
+def test_what_a_dead_worker_was_asked_another_answers() -> None:
+    city = SimulatedStorm(history_of(1, routing="overlay", coordination="workers")).city
+    assert city.workers is not None
+    assert city.ensemble is not None
+    city.start()
+    city.run(1.0)
+    victim = city.workers.worker_of("b00")
+    city.workers.kill(victim)
+    city.connect("c", "b00").publish("new/topic", "x", 1)
+    city.run(0.5)
+    assert ("publisher", "b00/new/topic") not in city.ensemble.facts, "nobody has answered"
+    city.run(5.0)
+    assert city.ensemble.facts["publisher", "b00/new/topic"].owner == "b00"
+    assert city.workers.worker_of("b00") != victim
+    city.settle()
