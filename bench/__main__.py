@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from metromq.errors import MetroError
 
-SUITES = ("broker", "planner", "federation", "growth", "pipeline")  # modules of this package with `main(argv)`
+SUITES = (
+    "broker",
+    "planner",
+    "federation",
+    "growth",
+    "overlay",
+    "pipeline",
+)  # modules of this package with `main(argv)`
 
 
 def main(argv: Sequence[str]) -> int:

@@ -39,14 +39,14 @@ def metromq(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]
     return done
 
 
-def wait_for(question: Callable[[], T | None], what: str) -> T:
+def wait_for(question: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Asks until the answer is neither None nor False."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + deadline_s
     while True:
         answer = question()
         if answer is not None and answer is not False:
             return answer
-        assert time.monotonic() < end, f"{what} did not happen in {DEADLINE_S:g} s"
+        assert time.monotonic() < end, f"{what} did not happen in {deadline_s:g} s"
         time.sleep(0.05)
 
 
@@ -71,12 +71,12 @@ class CityProcess:
     def output(self) -> str:
         return self._output.read_text()
 
-    def says(self, text: str) -> None:
+    def says(self, text: str, deadline_s: float = DEADLINE_S) -> None:
         def said() -> bool:
             assert text in self.output() or self.process.poll() is None, self.output()
             return text in self.output()
 
-        wait_for(said, f"saying {text!r}")
+        wait_for(said, f"saying {text!r}", deadline_s)
         self.note_pids()
 
     def note_pids(self) -> None:

@@ -208,8 +208,8 @@ def start(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *words], stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=DEADLINE_S)
+def finish(process: subprocess.Popen[str], deadline_s: float = DEADLINE_S) -> str:
+    output, errors = process.communicate(timeout=deadline_s)
     assert process.returncode == 0, errors
     return output
 

@@ -20,11 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from metromq.journal import Journal
+from metromq.pipeline.patience import patiently
 from metromq.protocol.session import Hub, HubSettings, Snapshot
 from tests.clients.paho_client import V5, client
 from tests.pipeline.processes import COMMAND, Program, until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 SMALL_SEGMENT = 1 << 16
 CONFIG = """
 name = "b1"
@@ -98,9 +99,14 @@ class Watch:
         self.query = writer.trigger(**trigger).start()
 
     def finish(self) -> None:
-        """Everything that is there now, exactly as a job that is started again and again."""
-        self.start(once=True)
-        self.query.awaitTermination()
+        """Everything that is there now, exactly as a job that is started again and again. On a busy machine Spark's
+        Python workers do not start in time, which says nothing about the source: then it is started once more."""
+
+        def work() -> None:
+            self.start(once=True)
+            self.query.awaitTermination()
+
+        patiently(work, print)
 
     def got(self) -> Counter[bytes]:
         return Counter(payload for rows in self.batches.values() for _, payload in rows)

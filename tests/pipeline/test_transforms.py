@@ -40,7 +40,7 @@ def generated(seed: int) -> tuple[list[Row], list[Row]]:
             }
             if row["kind"] == "link":
                 row |= {
-                    "origin": f"b{(int(broker[1]) + 1) % 3}",
+                    "origin": f"b{(int(broker[1]) + dice.choice((0, 1, 1, 1))) % 3}",  # or itself, by a detour
                     "origin_offset": dice.choice([None, dice.randrange(150)]),
                 }
                 row["arrived"] = dice.choice([None, moment + timedelta(microseconds=dice.randrange(10**6))])

@@ -178,7 +178,7 @@ def latency(messages: list[Row], telemetry: list[Row]) -> list[Row]:
     said = clocks(telemetry)
     for row in messages:
         if row["kind"] == "link" and row["origin_offset"] is not None and row["arrived"] is not None:
-            if row["origin"].endswith("/will"):
+            if row["origin"].endswith("/will") or row["origin"] == row["broker"]:
                 continue
             now = said.get((row["origin"], row["broker"], minute(row["arrived"])))
             ever = said.get((row["origin"], row["broker"]), [0.0])

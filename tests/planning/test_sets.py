@@ -19,7 +19,7 @@ from metromq.planning.optimal import optimal
 from metromq.planning.sets import best_sets, sets_bound, sides
 from metromq.planning.starts import warm_start
 from metromq.planning.timing import Deadline
-from tests.planning.problems import brute_force, clock, problems
+from tests.planning.problems import brute_force, clock, problems, ticking
 
 CLOSE = 1e-6
 
@@ -40,7 +40,8 @@ def test_no_set_is_worth_more_than_is_said(problem: Problem, seed: int, width: i
     subsets = (c for n in range(arrays.count + 1) for c in itertools.combinations(range(arrays.count), n))
     fitting = [c for c in subsets if arrays.load[list(c)].sum() <= arrays.capacity[0]]
     best = max(worth_of(arrays, worth, c) for c in fitting)
-    found = best_sets(arrays, sides(arrays), 0, worth, 0.0, width)
+    found = best_sets(arrays, sides(arrays), 0, worth, 0.0, width, Deadline.after(60.0, clock()))
+    assert found is not None
     assert found.most >= best - CLOSE * scale
     assert found.worth <= best + CLOSE * scale
     for row in found.sets:
@@ -72,7 +73,9 @@ def test_a_search_that_tells_too_little_is_noticed(monkeypatch: pytest.MonkeyPat
     honest = sets.best_sets
 
     def modest(*given: Any) -> sets.Found:
-        return replace(honest(*given), most=0.0)
+        found = honest(*given)
+        assert found is not None
+        return replace(found, most=0.0)
 
     monkeypatch.setattr(sets, "best_sets", modest)
     assert sets_bound(arrays, start, best.objective * 2, time) > best.objective * (1 + CLOSE)
@@ -96,3 +99,13 @@ def test_where_hops_are_dear_sets_see_more_than_pairs(monkeypatch: pytest.Monkey
     assert plan.status == "optimal"
     assert plan.gap <= 0.15
     assert max(told) > pairs
+
+
+def test_the_bound_by_sets_ends_in_time() -> None:
+    """It looks at the clock for every container it decides on, and what was found before holds."""
+    arrays = compile_arrays(draw(Family(8, 12, 8, utilisation=0.6, workload_ratio=0.6), np.random.default_rng(1)))
+    start, _ = warm_start(arrays, Deadline.after(60.0, clock()))
+    assert start is not None
+    cost = price(arrays, start).objective
+    assert sets_bound(arrays, start, cost, Deadline.after(0.03, ticking())) == -np.inf
+    assert -np.inf < sets_bound(arrays, start, cost, Deadline.after(5.0, ticking())) < cost

@@ -88,25 +88,32 @@ def gather_messages(data: bytes, salt: int, skip: int, most: int, room: int) -> 
     """
     lengths: list[bytes] = []
     bodies: list[bytes] = []
+    heads: dict[bytes, tuple[int, int, int, bytes]] = {}  # bodies are of few lengths: most heads were seen before
     at = 0
     taken = 0
     size = len(data)
     while size - at >= HEAD_BYTES and len(bodies) < most and taken < room:
-        length, kind, check, crc = _HEAD.unpack_from(data, at)
-        head_crc = crc32(data[at : at + 5], salt)
-        end = at + HEAD_BYTES + length
-        if head_crc & 0xFFFF != check or end > size or kind in (GAP, SKIP):
+        front = data[at : at + 7]
+        head = heads.get(front)
+        if head is None:
+            length, kind, check, _ = _HEAD.unpack_from(data, at)
+            head_crc = crc32(data[at : at + 5], salt)
+            if head_crc & 0xFFFF != check or kind in (GAP, SKIP):
+                break
+            head = heads[front] = (length, kind, head_crc, data[at : at + 4])
+        end = at + HEAD_BYTES + head[0]
+        if end > size:
             break
         body = data[at + HEAD_BYTES : end]
-        if crc32(body, head_crc) != crc:
+        if crc32(body, head[2]) != _U32.unpack_from(data, at + 7)[0]:
             break
-        if kind == MESSAGE:
+        if head[1] == MESSAGE:
             if skip:
                 skip -= 1
             else:
-                lengths.append(data[at : at + 4])
+                lengths.append(head[3])
                 bodies.append(body)
-                taken += length
+                taken += head[0]
         at = end
     return lengths, bodies, at
 

@@ -27,6 +27,7 @@ _ORIGIN_HEAD: Final = _dtype(layout.ORIGIN_HEAD)
 _USED: Final = _dtype(layout.USED)
 _ARRIVAL: Final = _dtype(layout.ARRIVAL)
 _PARTS: Final = len(layout.PARTS)
+_LARGE: Final = 1 << 31  # bytes, beyond which offsets do not fit into 32 bits
 
 Ints = Any  # numpy arrays of integers
 
@@ -47,30 +48,66 @@ def decode_records(broker: str, offsets: Ints, lengths: Ints, joined: bytes, jou
     _demand(lengths >= _HEAD.itemsize, first_offset)
     data = np.frombuffer(joined, np.uint8)
     head = _gather(data, starts, _HEAD)
+    flags = head["flags"]
     cuts = _cuts(data, head, starts, ends, first_offset)
-    fields = pa.Array.from_buffers(
-        pa.large_binary(), count * _PARTS, [None, pa.py_buffer(cuts), pa.py_buffer(data)], null_count=0
-    )
-    begins = cuts[:-1].reshape(count, _PARTS)
-    origin_heads, arrivals = (begins[:, layout.PARTS.index(part)] for part in ("origin_head", "arrived"))
+    parts = _Parts(data, cuts, count, first_offset)
     columns = {
         "broker": pa.repeat(pa.scalar(broker), count),
         "offset": offsets,
-        "time": pa.array(head["time_us"].astype(np.int64)).cast(TIME),
-        "kind": _kinds(head["flags"]),
-        "topic": _text(fields, "topic", first_offset),
-        "payload": fields.take(_every(count, "payload")).cast(pa.binary()),
-        "qos": (head["flags"] & layout.QOS).astype(np.int32),
-        "retain": (head["flags"] & layout.RETAIN).astype(bool),
-        "publisher": _text(fields, "publisher", first_offset),
-        "origin": _text(fields, "origin", first_offset),
-        "origin_offset": _origin_offsets(data, head, origin_heads),
-        "properties": fields.take(_every(count, "properties")).cast(pa.binary()),
-        "expires_at": pa.array(head["expires_us"].astype(np.int64), mask=head["expires_us"] == 0).cast(TIME),
+        "time": _times(head["time_us"].astype(np.int64)),
+        "kind": _kinds(flags),
+        "topic": parts.text("topic"),
+        "payload": parts.bytes("payload"),
+        "qos": (flags & layout.QOS).astype(np.int32),
+        "retain": (flags & layout.RETAIN).astype(bool),
+        "publisher": parts.text("publisher"),
+        "origin": parts.text("origin"),
+        "origin_offset": _origin_offsets(data, head, parts.begins("origin_head")),
+        "properties": parts.bytes("properties"),
+        "expires_at": _times(head["expires_us"].astype(np.int64), 0),
         "journal": pa.repeat(pa.scalar(journal), count),
-        "arrived": _arrivals(data, head, arrivals),
+        "arrived": _arrivals(data, head, parts.begins("arrived")),
     }
     return pa.table(columns, schema=LANDED_MESSAGES)
+
+
+class _Parts:
+    """All fields of all bodies, as one Arrow array over the bytes that came: columns are taken out of it."""
+
+    def __init__(self, data: Ints, cuts: Ints, count: int, first_offset: int) -> None:
+        # Numbers of 32 bits, where they are large enough, are what the columns have: nothing has to be converted.
+        self._small = len(data) < _LARGE
+        kind = pa.binary() if self._small else pa.large_binary()
+        offsets = cuts.astype(np.int32) if self._small else cuts
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        self._fields = pa.Array.from_buffers(kind, count * _PARTS, buffers, null_count=0)
+        self._cuts = cuts
+        self._count = count
+        self._first_offset = first_offset
+
+    def begins(self, part: str) -> Ints:
+        return self._cuts[layout.PARTS.index(part) : -1 : _PARTS]
+
+    def bytes(self, part: str) -> Any:
+        number = layout.PARTS.index(part)
+        if (self._cuts[number:-1:_PARTS] == self._cuts[number + 1 :: _PARTS]).all():
+            return _empty(self._count)  # most messages have no properties, and most no origin
+        column = self._fields.take(pa.array(np.arange(number, self._count * _PARTS, _PARTS)))
+        return column if self._small else column.cast(pa.binary())
+
+    def text(self, part: str) -> Any:
+        try:
+            return self.bytes(part).cast(pa.string())  # the cast checks UTF-8
+        except pa.ArrowInvalid as error:
+            raise JournalError(
+                f"a {part} in the messages from offset {self._first_offset} on is not UTF-8: {error}"
+            ) from error
+
+
+def _empty(count: int) -> Any:
+    """So many values without a byte."""
+    buffers = [None, pa.py_buffer(bytes(4 * (count + 1))), pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
 
 
 def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -> Ints:
@@ -93,7 +130,8 @@ def _cuts(data: Ints, head: Ints, starts: Ints, ends: Ints, first_offset: int) -
     cuts = np.empty(len(starts) * _PARTS + 1, np.int64)
     cuts[-1] = ends[-1] if len(ends) else 0
     columns = (starts, topic, publisher, properties, targets, origin_head, origin, uses, arrived, payload)
-    cuts[:-1] = np.stack(columns, axis=1).reshape(-1)
+    for number, column in enumerate(columns):
+        cuts[number:-1:_PARTS] = column
     return cuts
 
 
@@ -132,14 +170,24 @@ def _arrivals(data: Ints, head: Ints, positions: Ints) -> Any:
     times = np.zeros(len(head), np.int64)
     rows = np.flatnonzero(head["flags"] & layout.ARRIVED)
     times[rows] = _field(data, positions[rows], _ARRIVAL, "time_us").astype(np.int64)
-    return pa.array(times, mask=times == 0).cast(TIME)
+    return _times(times, 0)
+
+
+def _times(times_us: Ints, none: int | None = None) -> Any:
+    """`none`: the number that stands for no time."""
+    if none is None:
+        return pa.array(times_us).cast(TIME)
+    missing = times_us == none
+    return pa.nulls(len(times_us), TIME) if missing.all() else pa.array(times_us, mask=missing).cast(TIME)
 
 
 def _gather(data: Ints, positions: Ints, dtype: Any) -> Ints:
     """What lies at each position; the caller knows that it is inside `data`."""
     if not len(positions):
         return np.empty(0, dtype)
-    return data[positions[:, None] + np.arange(dtype.itemsize)].view(dtype)[:, 0]
+    # One that begins at every byte. They are copied as bytes without a meaning, eight times as fast as field by field.
+    everywhere = np.ndarray((len(data) - dtype.itemsize + 1,), f"V{dtype.itemsize}", data, strides=(1,))
+    return everywhere[positions].view(dtype)
 
 
 def _field(data: Ints, positions: Ints, dtype: Any, name: str) -> Ints:
@@ -150,19 +198,9 @@ def _field(data: Ints, positions: Ints, dtype: Any, name: str) -> Ints:
 
 def _kinds(flags: Ints) -> Any:
     numbers = (flags >> layout.KIND_SHIFT & layout.KIND).astype(np.int8)
+    if len(numbers) and (numbers == numbers[0]).all():
+        return pa.repeat(pa.scalar(KINDS[numbers[0]]), len(numbers))
     return pa.DictionaryArray.from_arrays(numbers, list(KINDS)).cast(pa.string())
-
-
-def _every(count: int, part: str) -> Ints:
-    return np.arange(layout.PARTS.index(part), count * _PARTS, _PARTS)
-
-
-def _text(fields: Any, part: str, first_offset: int) -> Any:
-    column = fields.take(_every(len(fields) // _PARTS, part))
-    try:
-        return column.cast(pa.string())  # the cast checks UTF-8
-    except pa.ArrowInvalid as error:
-        raise JournalError(f"a {part} in the messages from offset {first_offset} on is not UTF-8: {error}") from error
 
 
 def _demand(fits: Ints, first_offset: int, rows: Ints | None = None) -> None:

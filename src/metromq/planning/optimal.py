@@ -24,6 +24,7 @@ SWEEPS = 60  # of annealing before the program: a good start closes most of the 
 SEED = 1  # of that annealing: the same problem gets the same plan
 FAR = 0.05  # a bound by pairs farther than this from the plan is worth a bound by sets
 SETS_FROM = 400  # containers times devices; smaller problems are solved by the tree before sets say much
+SETS_MOST = 300  # containers; beyond, a round takes minutes
 SETS_PART, MORE_PART = 0.9, 0.2  # of the time left, for the bound by sets and for more annealing before it
 MORE_SWEEPS = 1_200
 
@@ -117,7 +118,8 @@ def _solve(
         known = lower_bound(arrays, cost, BOUND_ROUNDS, time.share(0.5))
         floor, allowed = known.value, known.allowed
         time.job.raise_bound(floor)
-        if parts.sets and cost - floor > max(FAR, limits.gap) * abs(cost) and arrays.linear.size >= SETS_FROM:
+        sized = arrays.linear.size >= SETS_FROM and arrays.count <= SETS_MOST
+        if parts.sets and sized and cost - floor > max(FAR, limits.gap) * abs(cost):
             start, floor = _by_sets(arrays, start, floor, limits, time, watch)
             cost = price(arrays, start).objective
         if cost - floor <= limits.gap * abs(cost):

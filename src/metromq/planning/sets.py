@@ -24,7 +24,8 @@ FIRST_REACH, SHORT, SHORTER = (
 )  # of the mean price; then after a round that gave less than hoped, or nothing
 LEAST_REACH = 1e-6  # of the target
 MISSED = 0.3  # of what a round is short of the restricted program: if more is lost to short searches, they get longer
-FIRST_WIDTH, MOST_WIDTH = 400, 100_000  # states that a search for the best set follows at once
+FIRST_WIDTH = 400  # states that a search for the best set follows at once
+MOST_BYTES = 50 << 20  # that they may take, in the end
 FOUND = 6  # sets per device and round
 ROOMS = 8  # steps in which the room left on a device is told apart
 THETAS = (0.25, 0.55, 0.1, 0.9, 0.0)  # prices of room, in units of all pairs' price by all load; the least bound counts
@@ -82,6 +83,7 @@ def sets_bound(
     for device in range(len(arrays.capacity)):
         master.add(device, (start == device)[None, :])
     centre = _first_prices(arrays, split, start)
+    widest = MOST_BYTES // (8 * len(split.fillers) + len(split.heads) + 16)
     best, width, reach = -np.inf, FIRST_WIDTH, FIRST_REACH * float(np.abs(centre).mean())
     for _ in range(ROUNDS):
         top, prices = master.solved(centre, reach)
@@ -100,7 +102,7 @@ def sets_bound(
         else:
             reach *= SHORTER
         if missed > MISSED * (top + apart - bound):
-            width = min(4 * width, MOST_WIDTH)
+            width = min(4 * width, widest)
     return float(best)
 
 
@@ -118,10 +120,10 @@ def _round(master: "_Master", prices: Floats, width: int, time: Deadline) -> tup
     arrays = master.arrays
     bound, missed = float(prices.sum()), 0.0
     for device in range(len(arrays.capacity)):
-        if time.up():
-            return None
         worth = prices - arrays.linear[:, device]
-        found = best_sets(arrays, master.split, device, worth, master.best_worth(device, worth), width)
+        found = best_sets(arrays, master.split, device, worth, master.best_worth(device, worth), width, time)
+        if found is None:
+            return None
         master.add(device, found.sets)
         bound -= found.most
         missed += found.most - found.worth
@@ -175,17 +177,22 @@ class _Master:
         return max(0.0, float((self.known[device] @ worth + self.pairs[device]).max(initial=0.0)))
 
 
-def best_sets(arrays: Arrays, split: Sides, device: int, worth: Floats, above: float, width: int) -> Found:
+def best_sets(
+    arrays: Arrays, split: Sides, device: int, worth: Floats, above: float, width: int, time: Deadline
+) -> Found | None:
     """The sets worth most on a device: `worth` of each container, and the pairs inside; only those `above` matter.
 
     Heads are decided one after the other for many sets at once. A state whose best outcome is not above what is known
-    is dropped; beyond `width` states the least promising go, and what they might have been worth is told.
+    is dropped; beyond `width` states the least promising go, and what they might have been worth is told. None: the
+    time was up.
     """
     room = float(arrays.capacity[device])
     search = _SetSearch(arrays, split, worth, room)
     states = search.first()
     lost = above
     for level in range(len(split.heads)):
+        if time.up():
+            return None
         states, hope = search.hopeful(search.decided(states, level), level + 1, above)
         if len(hope) > width:
             order = np.argsort(-hope, kind="stable")

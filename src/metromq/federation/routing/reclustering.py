@@ -6,12 +6,17 @@ a publisher joins another cluster near enough. One is kept if neither the copies
 messages travel grow, and one of them falls. So a proposal is never worse than what was.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
-MOST_ROUNDS: Final = 20
-MOST_PUBLISHERS: Final = 40  # of a topic with more, only the busiest ones are tried as servers and leaders
+MOST_LEADERS: Final = 3  # that are tried for a cluster in a round
+MOST_ROUNDS: Final = 2
+MOST_WAYS: Final = 100_000  # that are counted for a topic, so that no topic takes more than about a second
+MOST_PUBLISHERS: Final = 12  # of a topic with more, only the busiest ones are tried as servers and leaders
 Distance = Callable[[str, str], float]
 
 
@@ -86,32 +91,99 @@ def improved(
     """Ways that cost no more than those at the start, and both costs."""
     best, before = start, cost(usage, start, distance)
     now = before
+    tries = max(10, MOST_WAYS // max(1, len(usage.rates) * len(usage.wanting)))
     for _ in range(MOST_ROUNDS):
-        is_better = False
-        for tried in _changes(usage, best, distance, max_distance_km):
+        rounds_start = now
+        best, now = _fed_better(usage, best, now, distance)
+        for change in _changes(usage, best, distance, max_distance_km):
+            if tries <= 0:
+                break
+            tries -= 1
+            tried = change(best)
             found = cost(usage, tried, distance)
             if found.beats(now):
-                best, now, is_better = tried, found, True
-                break
-        if not is_better:
+                best, now = tried, found
+        if now == rounds_start or tries <= 0:
             break
     return best, before, now
 
 
-def _changes(usage: Usage, ways: ClusterWays, distance: Distance, max_distance_km: float) -> Iterator[ClusterWays]:
-    busiest = sorted(ways.clusters, key=lambda name: (-usage.rates.get(name, 0.0), name))[:MOST_PUBLISHERS]
-    for subscriber, server in sorted(ways.feeds.items()):
+def _fed_better(usage: Usage, ways: ClusterWays, now: Cost, distance: Distance) -> tuple[ClusterWays, Cost]:
+    """Other choices of subscribers; of each only its own ways are counted anew."""
+    busiest = _busiest(usage, ways)
+    if len(busiest) < 2 or not ways.feeds:
+        return ways, now
+    feeds = dict(ways.feeds)
+    tried = replace(ways, feeds=feeds)
+    needed: dict[str, Counter[str]] = {  # by origin: how many targets need a copy at each broker
+        origin: Counter(step for target in usage.wanting - {origin} for step in way(ways, origin, target))
+        for origin in usage.rates
+    }
+    copies, km = now.copies, now.km
+    for subscriber in sorted(feeds):
         for other in busiest:
-            if other not in (server, subscriber):
-                yield replace(ways, feeds={**ways.feeds, subscriber: other})
-    for founder, leader in sorted(ways.leaders.items()):
-        for other in ways.members(founder):
-            if other != leader and other in busiest:
-                yield replace(ways, leaders={**ways.leaders, founder: other})
+            before = feeds[subscriber]
+            if other in (before, subscriber):
+                continue
+            more_copies = more_km = 0.0
+            steps: list[tuple[str, list[str], list[str]]] = []
+            for origin, rate in usage.rates.items():
+                feeds[subscriber] = before
+                old = list(way(tried, origin, subscriber))
+                feeds[subscriber] = other
+                new = list(way(tried, origin, subscriber))
+                steps.append((origin, old, new))
+                gone = [step for step in old if step not in new and needed[origin][step] == 1]
+                come = [step for step in new if step not in old and not needed[origin][step]]
+                more_copies += rate * (len(come) - len(gone))
+                more_km += rate * (_length(origin, new, distance) - _length(origin, old, distance))
+            if Cost(copies + more_copies, km + more_km, 0.0).beats(Cost(copies, km, 0.0)):
+                copies, km = copies + more_copies, km + more_km
+                for origin, old, new in steps:
+                    needed[origin].subtract(old)
+                    needed[origin].update(new)
+            else:
+                feeds[subscriber] = before
+    found = replace(ways, feeds=dict(feeds))
+    after = cost(usage, found, distance)
+    return (found, after) if after.beats(now) else (ways, now)
+
+
+def _length(origin: str, steps: list[str], distance: Distance) -> float:
+    return sum(distance(one, other) for one, other in pairwise((origin, *steps)))
+
+
+def _busiest(usage: Usage, ways: ClusterWays) -> list[str]:
+    return sorted(ways.clusters, key=lambda name: (-usage.rates.get(name, 0.0), name))[:MOST_PUBLISHERS]
+
+
+def _changes(
+    usage: Usage, ways: ClusterWays, distance: Distance, max_distance_km: float
+) -> Iterator[Callable[[ClusterWays], ClusterWays]]:
+    """Leaders that want the topic themselves first: a copy for them is not one too many."""
     founders = sorted(set(ways.clusters.values()))
-    for publisher in busiest:
+    for founder in founders:
+        members = [name for name in ways.members(founder) if name != ways.leaders.get(founder)]
+        members.sort(key=lambda name: (name not in usage.wanting, -usage.rates.get(name, 0.0), name))
+        for leader in members[:MOST_LEADERS]:
+            yield partial(_led, founder, leader)
+    for publisher in _busiest(usage, ways):
+        if ways.leaders.get(ways.clusters[publisher]) == publisher:
+            continue  # it would leave its cluster without a leader
         for founder in founders:
-            if founder != ways.clusters[publisher] and ways.leaders.get(ways.clusters[publisher]) != publisher:
-                members = ways.members(founder)
-                if sum(distance(publisher, one) for one in members) <= max_distance_km * len(members):
-                    yield replace(ways, clusters={**ways.clusters, publisher: founder})
+            members = ways.members(founder)
+            is_near = sum(distance(publisher, one) for one in members) <= max_distance_km * len(members)
+            if founder != ways.clusters[publisher] and is_near:
+                yield partial(_moved, publisher, founder)
+
+
+def _led(founder: str, leader: str, ways: ClusterWays) -> ClusterWays:
+    if ways.clusters.get(leader) != founder:
+        return ways  # it has just moved
+    return replace(ways, leaders={**ways.leaders, founder: leader})
+
+
+def _moved(publisher: str, founder: str, ways: ClusterWays) -> ClusterWays:
+    if ways.leaders.get(ways.clusters[publisher]) == publisher:
+        return ways  # it leads since a moment ago
+    return replace(ways, clusters={**ways.clusters, publisher: founder})

@@ -11,13 +11,15 @@ def latency(messages: DataFrame, telemetry: DataFrame) -> DataFrame:
     """A linked row has the origin's time and its own arrival; brokers of older versions did not write the latter down.
 
     Each is by the clock of its own broker, so what that broker has measured of the origin's clock is added. Wills are
-    left out: whoever fires one, they have the name of the broker that is lost.
+    left out: whoever fires one, they have the name of the broker that is lost. So is a message that the owner of its
+    filter sent back to the central broker where it was published, for the others: its clients did not wait for that.
     """
     linked = messages.where(
         (F.col("kind") == "link")
         & F.col("origin_offset").isNotNull()
         & F.col("arrived").isNotNull()
         & ~F.col("origin").endswith("/will")
+        & (F.col("origin") != F.col("broker"))
     ).select(
         window_of("time").alias("window_start"),
         "origin",
