@@ -86,10 +86,10 @@ def test_mqtt_js_through_the_proxy_of_a_manager(tmp_path: Path, node_directory: 
         plan = door.ask("POST", "/topics", {"filter": f"{mark}/#", "broker": FIRST}, wait_s=60)
         assert plan["phase"] == "done", plan
         for version in ("4", "5"):
-            command = [node, "story.mjs", f"mqtt://127.0.0.1:{gate}", version, mark]
+            command = [node, "story.mjs", f"mqtt://127.0.0.1:{gate}", version, f"{mark}/{version}"]
             done = subprocess.run(command, cwd=node_directory, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, done.stderr
             result = json.loads(done.stdout)
             assert result["messages"] == [["hello 0", 0], ["hello 1", 1], ["hello 2", 2]]
             assert result["retained"] == [["kept", True]]
-            assert result["will"] == [[f"{mark}/will", "gone"]]
+            assert result["will"] == [[f"{mark}/{version}/will", "gone"]]
