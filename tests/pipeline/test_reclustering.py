@@ -58,13 +58,13 @@ def test_a_proposal_is_what_plain_python_counts_and_only_changes_are_counted_aga
     similar = spark.createDataFrame(
         [(date(2026, 3, 1), "b1", "b2", 0.5)], "day date, left string, right string, jaccard double"
     )
-    found = proposed(spark, usage(frame(spark, 1)), similar, town, DAY)  # type: ignore[arg-type]
+    found = proposed(spark, usage(frame(spark, 1)), similar, town, DAY)
     ground = Ground({name: (name, *town.place_of(name)) for name in town.names}, alike)
     rows = minutes(1)
     for one in found.topics:
         used = sorted(
             (row for row in rows if row["topic"] == one.topic), key=lambda row: (row["window_start"], row["broker"])
-        )  # type: ignore[arg-type, return-value]
+        )
         rates = {str(row["broker"]): float(row["publications"]) for row in used if row["publications"]}  # type: ignore[arg-type]
         wanting = frozenset(str(row["broker"]) for row in used if row["subscribers"])
         start = by_arrival(list(rates), wanting, ground, 10.0)
@@ -81,9 +81,9 @@ def test_a_proposal_is_what_plain_python_counts_and_only_changes_are_counted_aga
     save_proposal(found, tmp_path / "clusters.json")
     kept = read_proposal(tmp_path / "clusters.json")
     assert kept == found
-    again = proposed(spark, usage(frame(spark, 1)), similar, town, DAY, kept)  # type: ignore[arg-type]
+    again = proposed(spark, usage(frame(spark, 1)), similar, town, DAY, kept)
     assert (again.counted, again.topics) == (0, found.topics)
-    changed = usage(frame(spark, 1)).where("topic != 't3'").union(usage(frame(spark, 2)).where("topic = 't3'"))  # type: ignore[arg-type]
+    changed = usage(frame(spark, 1)).where("topic != 't3'").union(usage(frame(spark, 2)).where("topic = 't3'"))
     assert proposed(spark, changed, similar, town, DAY, kept).counted == 1
 
 
