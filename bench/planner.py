@@ -174,6 +174,7 @@ def own_parts(count: int, limit_s: float) -> list[Line]:
                     runs[name].append(Run(time.process_time() - before, plan.status == "optimal", gap))
             for old, new in itertools.pairwise(VARIANTS):
                 lines.append(_against(f"{size} {label}: {new} against {old}", runs[old], runs[new]))
+                print(lines[-1].name, lines[-1].value, lines[-1].detail, file=sys.stderr, flush=True)  # it takes long
     return lines
 
 
