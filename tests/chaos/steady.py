@@ -227,7 +227,7 @@ def storm(data: Path, seconds: float, seed: int, say: Callable[[str], None] = la
         try:
             chaos.rage(seconds)
             live.heal()
-            live.settle()
+            live.settle(busy=True)
 
             async def finish() -> None:
                 stop.set()
