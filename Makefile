@@ -10,7 +10,7 @@ DEBIAN := podman runc mosquitto mosquitto-clients iproute2 nodejs npm default-jr
 # Tests of the rooms without I/O and of what they meet in one process.
 FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
 
-.PHONY: city lake test debian style types plain compiled compiled-long compiled-others bench chaos storm clean
+.PHONY: city lake test debian style types plain compiled compiled-long compiled-others sisters bench chaos storm clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
@@ -31,7 +31,7 @@ test: debian style types
 
 # With a C compiler mypyc compiles the hot modules; without one the package works too, slower.
 HAS_CC := $(shell command -v gcc >/dev/null 2>&1 || command -v cc >/dev/null 2>&1 && echo yes)
-COMPILING := $(if $(HAS_CC),Compiling MetroMQ's hot modules (about two minutes),Building MetroMQ as plain Python (there is no C compiler))
+COMPILING := $(if $(HAS_CC),Compiling MetroMQ's hot modules (some minutes),Building MetroMQ as plain Python (there is no C compiler))
 
 $(VENV)/bin/pip:
 	$(STEP) "Making a Python environment in $(VENV)" $(PYTHON) -m venv $(VENV)
@@ -85,7 +85,13 @@ compiled: $(COMPILED)/.built
 	$(MAKE) --no-print-directory --jobs 2 --output-sync compiled-long compiled-others
 
 compiled-long: $(COMPILED)/.built
-	$(PYTEST_COMPILED) $(LONG)
+	$(PYTEST_COMPILED) $(LONG) $(foreach test,$(SISTERS),--deselect='$(test)')
+
+# Tests of minutes that have a sister in `make test`: the same on the other kind of store.
+SISTERS := tests/pipeline/test_kills.py::test_every_acknowledged_message_arrives_once[s3] \
+	tests/pipeline/test_cluster.py::test_the_same_job_on_a_cluster[path]
+sisters: $(COMPILED)/.built
+	$(PYTEST_COMPILED) $(foreach test,$(SISTERS),'$(test)')
 
 compiled-others: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(addprefix --ignore=,$(LONG))
