@@ -255,7 +255,10 @@ def test_every_row_is_what_a_client_published_and_there_once(story: Story) -> No
         assert original.broker == row.origin
         # What the owner of a filter sends to the others goes by way of the central broker, wherever it came from.
         assert row.origin != row.broker or row.broker == DELEGATION.central
-    assert max(Counter((row.broker, *place(row)) for row in links).values()) == 1, "a copy is written once"
+    copies = Counter((row.broker, *place(row)) for row in links)
+    assert max(count for (broker, *_), count in copies.items() if broker in LARGE.names) == 1, "a copy is written once"
+    # A broker that has just given a filter up passes on what still comes for it, and gets its copy from the central one.
+    assert max(copies.values()) <= 2
     assert {row.broker[0] for row in links} == {"d", "w"}
     held = {(row.broker, *place(row)) for row in found}
     missing = [
