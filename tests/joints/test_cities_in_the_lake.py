@@ -257,7 +257,7 @@ def test_every_row_is_what_a_client_published_and_there_once(story: Story) -> No
         assert row.origin != row.broker or row.broker == DELEGATION.central
     copies = Counter((row.broker, *place(row)) for row in links)
     assert max(count for (broker, *_), count in copies.items() if broker in LARGE.names) == 1, "a copy is written once"
-    # A broker that has just given a filter up passes on what still comes for it, and gets its copy from the central one.
+    # A broker that has just given a filter up passes on what still comes for it, and gets a copy from the central one.
     assert max(copies.values()) <= 2
     assert {row.broker[0] for row in links} == {"d", "w"}
     held = {(row.broker, *place(row)) for row in found}
