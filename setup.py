@@ -47,5 +47,5 @@ def compiled() -> list[object]:
     return mypycify(HOT_MODULES, opt_level="3", debug_level="0")
 
 
-# One large extension has the code, and each module a small one: they are compiled side by side.
+# One large extension has nearly all the code, and each module a small one, which are compiled beside it.
 setup(ext_modules=compiled(), options={"build_ext": {"parallel": os.cpu_count() or 1}})
