@@ -6,6 +6,8 @@ import signal
 import threading
 from pathlib import Path
 
+from paho.mqtt.client import MQTT_ERR_SUCCESS
+
 from tests.clients.paho_client import Paho, properties, unique
 from tests.control.manager.live import (
     CENTRAL,
@@ -39,6 +41,7 @@ class Stream:
     def _publish(self) -> None:
         for number in itertools.count():
             info = self._paho.paho.publish(self._topic, str(number).encode(), 1)
+            info.rc = MQTT_ERR_SUCCESS  # where there is no connection it waits for one, and is_published() would raise
             while not info.is_published():
                 if self._end.wait(0.005):
                     return

@@ -1,10 +1,14 @@
 """What is sent again because somebody else is responsible now, or because a peer could not be heard: nothing twice."""
 
+import functools
+import itertools
+
 import pytest
 
 from metromq.federation import grid_city
 from metromq.federation.links.batch import LinkMessage
 from metromq.federation.stages import FINAL
+from metromq.lab.sim.network import constant_latency
 from metromq.lab.sim.sim_city import SimCity
 from tests.federation.host.one_host import OneHost, from_peer
 
@@ -103,3 +107,29 @@ def test_what_came_before_the_session_did_comes_with_it() -> None:
     session = one.host.hub.sessions.by_client_id["s"]
     one.broker.run(lambda: one.host._catch_up.for_session(session, "1/#", 60_000_000))
     assert one.got("s") == ["x"]
+
+
+@pytest.mark.parametrize("wait_s", [0.35, 0.5, 0.7, 0.9])
+def test_what_an_owner_held_back_overtakes_nothing_when_its_filter_goes_to_another(wait_s: float) -> None:
+    """It hands the central broker what it distributed lately: what waits goes to the new owner, and not both ways."""
+    city = SimCity(grid_city("delegation", count=3), latency=constant_latency(0.03))
+    city.start()
+    central, first, second = city.brokers
+    for name in city.brokers:
+        city.connect(f"s{name}", name, keeps=True)
+        city.client(f"s{name}").subscribe("1/t", 2)
+    city.connect("p", first, keeps=True)
+    city.run(2.0)
+    numbers = itertools.count()
+    for owner in (first, second):
+        host = city.brokers[central].host
+        assert host is not None
+        city.brokers[central].run(functools.partial(host.delegate, "1/#", owner))
+        for _ in range(60 if owner == second else 4):
+            city.client("p").publish("1/t", f"{next(numbers):05}", 2)
+            city.run(0.02)
+        city.run(wait_s)
+    city.settle()
+    for name in city.brokers:
+        got = [delivery.payload for delivery in city.received(f"s{name}")]
+        assert got == [f"{number:05}" for number in range(64)], name

@@ -156,15 +156,24 @@ class CatchUp:
             hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
             hub.backlogs.abandon(backlog, entry)
 
+    def _held(self) -> frozenset[int]:
+        """Offsets of what waits here until its topic has changed hands: by any other way it would be overtaken."""
+        backlog = self._hub.links.by_peer.get(HOLD)
+        if backlog is None or not backlog.unsettled():
+            return frozenset()
+        self._hub.backlogs.load_all(backlog)
+        return frozenset(entry.offset for entry in backlog.queue)
+
     def hand_over(self, effect: HandOver) -> None:
         """Another stand-in is responsible now: it gets what came while we were, to serve whom we could not."""
         name = self._node.name
         names = {number: peer for peer, number in self._link_numbers().items()}
+        held = self._held()
         for record in list(self._since(effect.age_us)):
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not self._node.is_of(effect.key, message.topic):
                 continue
-            if not _is_distributed(record):
+            if not _is_distributed(record) or message.offset in held:
                 continue
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
@@ -176,10 +185,11 @@ class CatchUp:
         hub = self._hub
         number = self._link_numbers()[effect.peer]
         now_us = int(hub.clock.now * 1_000_000)
+        held = self._held()
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
             age_us = self._age_us(message)
-            if not _concerns(message, effect.peer):
+            if not _concerns(message, effect.peer) or message.offset in held:
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
             is_plain = any(not text.startswith(SHARE_PREFIX) for text in found)
