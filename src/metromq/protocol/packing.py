@@ -15,6 +15,8 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _I64: Final = struct.Struct("<q")
 NUMBER_BYTES: Final = 10  # at most, for a number of the short kind
+_LAST: Final = [bytes((digit,)) for digit in range(0x80)]  # digits of such numbers: greetings have dozens of them
+_MORE: Final = [bytes((digit | 0x80,)) for digit in range(0x80)]
 
 
 @final
@@ -52,15 +54,13 @@ class Packer:
 
     def number(self, value: int) -> "Packer":
         """Seven bits a byte, the lowest first: small ones are short."""
-        if value <= 0x7F:
-            self.parts.append(bytes((value,)))
-            return self
-        digits = bytearray()
+        if value < 0:
+            raise ValueError(f"{value} is negative: it has no short form")
+        parts = self.parts
         while value > 0x7F:
-            digits.append(value & 0x7F | 0x80)
+            parts.append(_MORE[value & 0x7F])
             value >>= 7
-        digits.append(value)
-        self.parts.append(bytes(digits))
+        parts.append(_LAST[value])
         return self
 
     def short_blob(self, value: bytes) -> "Packer":
@@ -119,7 +119,9 @@ class Unpacker:
 
     def number(self) -> int:
         data, place, value, shift = self.data, self.position, 0, 0
-        for byte in data[place : place + NUMBER_BYTES]:
+        end = min(len(data), place + NUMBER_BYTES)
+        while place < end:
+            byte = data[place]
             place += 1
             if byte < 0x80:
                 self.position = place

@@ -268,17 +268,15 @@ def decode_frame(data: bytes) -> Frame:
 
 
 def _write_hello(out: Packer, frame: Hello) -> None:
-    greeting = frame.greeting
-    for value in (frame.version, greeting.incarnation, greeting.digest, frame.interest_digest, len(greeting.beats)):
-        out.number(value)
-    for beat in greeting.beats:
-        out.short_text(beat.broker)
-        for value in (beat.incarnation, beat.count, beat.clients, beat.age_ms, beat.gone):
-            out.number(value)
+    greeting, beats = frame.greeting, frame.greeting.beats
+    out.number(frame.version).number(greeting.incarnation).number(greeting.digest)
+    out.number(frame.interest_digest).number(len(beats))
+    for beat in beats:
+        out.short_text(beat.broker).number(beat.incarnation).number(beat.count)
+        out.number(beat.clients).number(beat.age_ms).number(beat.gone)
     out.number(frame.time_us)
     out.short_text(frame.city)
-    for value in (frame.wall_us, frame.echo_us, frame.held_us):
-        out.number(value)
+    out.number(frame.wall_us).number(frame.echo_us).number(frame.held_us)
     if frame.version >= 5:
         out.number(frame.epoch)
     if frame.version >= 6:
@@ -287,18 +285,19 @@ def _write_hello(out: Packer, frame: Hello) -> None:
 
 
 def _read_hello(data: Unpacker) -> Hello:
-    version, incarnation, digest, interest, count = (data.number() for _ in range(5))
+    version, incarnation, digest = data.number(), data.number(), data.number()
+    interest, count = data.number(), data.number()
     if not OLDEST <= version <= VERSION:  # what follows may look different
         raise ProtocolViolation(f"the peer speaks version {version} of the link, this broker {OLDEST} to {VERSION}")
-    beats = tuple(
-        Beat(data.short_text(), data.number(), data.number(), data.number(), data.number(), bool(data.number()))
-        for _ in range(count)
-    )
+    beats: list[Beat] = []
+    for _ in range(count):
+        broker = data.short_text()
+        beats.append(Beat(broker, data.number(), data.number(), data.number(), data.number(), bool(data.number())))
     time_us, city = data.number(), data.short_text()
-    wall_us, echo_us, held_us = (data.number() for _ in range(3))
+    wall_us, echo_us, held_us = data.number(), data.number(), data.number()
     epoch = data.number() if version >= 5 else 0
     lost, asks = (data.number(), data.number()) if version >= 6 else (0, 0)
-    greeting = Greeting(incarnation, digest, beats, lost, bool(asks))
+    greeting = Greeting(incarnation, digest, tuple(beats), lost, bool(asks))
     return Hello(version, interest, greeting, time_us, city, wall_us, echo_us, held_us, epoch)
 
 

@@ -22,6 +22,8 @@ SESSION_MS: Final = 1000  # about as long as brokers that gossip take to miss on
 PROBE: Final = "probe-"
 CHANGE_S: Final = 1.0  # between changes of the city that must not meet
 LAST_S: Final = 3.0  # for everybody to take what waits
+LOST_S: Final = 6.0  # more than wills of a lost broker wait where they are kept for it
+LOOK_S: Final = 0.5
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 NEAR_S: Final = 0.0002
@@ -89,24 +91,42 @@ class SimulatedStorm(Stage):
             if last.keeps and not client.is_open:
                 self._connect(GOODBYE, name, last.broker, "keeps")  # or another, if that one has left
                 self.city.clock.run_until(lambda: client.is_open, 20.0)  # noqa: B023
-        self.city.run(self.longest_will() + LAST_S)
+        self._await_wills()
+        self.city.run(LAST_S)
         self.city.settle(QUIET_S)
-        for name in self.names:
-            if name not in self.gone:
-                self._probe(name)
+        self._probe([name for name in self.names if name not in self.gone])
         for name, broker in self.city.brokers.items():
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
 
-    def _probe(self, broker: str) -> None:
-        """The retained values that a newcomer gets at this broker."""
-        client = self.city.connect(PROBE + broker, broker)
-        for topic in TOPICS:
-            client.subscribe(topic, 1)
+    def _await_wills(self) -> None:
+        """As long as some will may fire, rightly or not: when no broker has one that waits, none can."""
+        end = self.now + self.longest_will()
+        surely = min(end, self.now + LOST_S)
+        while self.now < end and (self.now < surely or self._has_wills()):
+            self.city.run(min(LOOK_S, end - self.now))
+
+    def _has_wills(self) -> bool:
+        """Whether a broker keeps a will of a client that is not there, as far as the client knows."""
+        for name, broker in self.city.brokers.items():
+            for client_id, session in broker.hub.sessions.by_client_id.items() if broker.hub is not None else ():
+                if session.will is not None:
+                    client = self._clients.get(client_id)
+                    if client is None or not client.is_open or client.place != name:
+                        return True
+        return False
+
+    def _probe(self, brokers: list[str]) -> None:
+        """The retained values that newcomers get, one at each broker."""
+        newcomers = [self.city.connect(PROBE + broker, broker) for broker in brokers]
+        for newcomer in newcomers:
+            for topic in TOPICS:
+                newcomer.subscribe(topic, 1)
         self.city.run(2.0)
-        self.seen.probes[broker] = {item.topic: item.payload for item in client.received if item.retain}
-        client.disconnect()
+        for broker, newcomer in zip(brokers, newcomers, strict=True):
+            self.seen.probes[broker] = {item.topic: item.payload for item in newcomer.received if item.retain}
+            newcomer.disconnect()
 
     # Clients.
 
