@@ -61,6 +61,24 @@ def test_an_owner_that_does_not_hand_over_what_others_may_have_missed_is_found(m
     assert any("lost" in found for seed in range(FIND_WITHIN) for found in delegated(seed))
 
 
+@pytest.mark.timeout(3600)
+def test_an_owner_that_also_hands_over_what_it_holds_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held back goes to the new owner, and before that to the central broker, past what was held back first."""
+    monkeypatch.setattr(CatchUp, "_held", lambda self: frozenset())
+    assert any("order" in found for seed in (5, *range(FIND_WITHIN)) for found in delegated(seed))
+
+
+def test_in_half_of_the_storms_a_client_publishes_without_a_pause_while_its_filter_changes_hands() -> None:
+    histories = [history_of(seed, routing="delegation") for seed in range(DELEGATED_SEEDS)]
+    streams = [[step for step in history.steps if step.words[:1] == ("s0",)] for history in histories]
+    streaming = [steps for steps in streams if steps]
+    assert DELEGATED_SEEDS // 4 < len(streaming) < DELEGATED_SEEDS * 3 // 4
+    for steps in streaming:
+        topics = {step.words[1] for step in steps if step.verb == "publish"}
+        assert len(topics) == 1, "otherwise nothing can be overtaken"
+        assert {step.verb for step in steps} == {"connect", "publish"}
+
+
 def test_storms_delegate_move_and_return() -> None:
     verbs = [step for seed in range(20) for step in history_of(seed, routing="delegation").steps]
     kinds = Counter(len(step.words) for step in verbs if step.verb == "delegate")

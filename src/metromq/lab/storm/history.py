@@ -1,133 +1,24 @@
-"""Histories by seed: what clients do and what breaks, as plain steps that can be printed, shrunk and played again."""
+"""Histories by seed: what clients do and what breaks, drawn by dice that a seed throws always alike."""
 
-import dataclasses
-import hashlib
 import random
-from dataclasses import dataclass
 from typing import Final
 
-from metromq.errors import UsageError
-from metromq.protocol.wire import MQTT5, MQTT311
-
-ROUTINGS: Final = ("geographic", "flood-subscriptions", "flood-publications", "central")
-PLAYED: Final = (*ROUTINGS, "delegation", "overlay")  # those drawn by seed, and some that must be asked for
-DELEGATED: Final = ("0/#", "0/0/0/0/a", "1/2/#", "plain/#", "plain/d", "#")
-TOPICS: Final = ("0/0/0/0/a", "1/2/0/0/b", "3/3/1/1/c", "plain/d")
-FILTERS: Final = ("#", "0/#", "1/2/+/0/b", "3/3/1/1/c", "plain/#", "+/d", "0/0/0/0/a", "1/2/0/0/b", "plain/d")
-COORDINATIONS: Final = ("embedded", "zookeeper", "workers")  # the last is ZooKeeper with coordination workers
-GROUPS: Final = ("$share/g/1/#", "$share/g/plain/d", "$share/h/#")
-WILL_TOPIC: Final = "will"
-WATCHED: Final = "will/#"
-
-# The verbs, and how many words may follow them.
-WORDS: Final = {
-    "connect": (3, 6),  # client, broker, keeps or clean, and maybe a will: topic, payload, delay
-    "slip": (3, 6),  # as connect, from another network: the connection of before stays half-open
-    "disconnect": (1,),
-    "vanish": (1,),
-    "subscribe": (3,),
-    "unsubscribe": (2,),
-    "publish": (5,),
-    "clear": (2,),
-    "kill": (1,),
-    "power": (1,),  # what was not synced is lost
-    "tear": (1,),  # the same, in the middle of a record
-    "start": (1,),
-    "revise": (2,),  # killed, and started at once with another version of the city file
-    "pause": (1,),
-    "resume": (1,),
-    "cut": (2,),
-    "hold": (2,),  # nothing that the first sends reaches the second, and nobody is told
-    "slow": (3,),  # what the first sends reaches the second so many seconds later
-    "split": (1,),
-    "heal": (0,),
-    "snapshot": (1,),
-    "move": (3,),  # an area, the broker that is at home there from now on, and the one that is told so
-    "join": (2, 3),  # a newcomer, the broker that it asks, and maybe the area that it gets
-    "leave": (1,),  # for good
-    "away": (0,),  # the whole ensemble, until it is
-    "back": (0,),
-    "unreach": (1,),  # a broker and the ensemble do not hear each other until `heal`
-    "expire": (1,),  # the ensemble ends a broker's session
-    "lag": (2,),  # watches of the ensemble tell a broker so many seconds later, until `heal`
-    "fell": (1,),  # a coordination worker dies,
-    "hire": (1,),  # and comes back
-    "delegate": (1, 2),  # a filter, and the broker that gets it; without one it goes back
-}
-NEAR_S: Final = 1.0
-FILES: Final = ("slower", "faster", "first")  # versions of the city file, see `stage.revised`
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that happens, `at` seconds after the start."""
-
-    at: float
-    verb: str
-    words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.at:8.3f}  {' '.join((self.verb, *self.words))}"
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A whole storm. `skews_s` are how far the brokers' clocks are ahead."""
-
-    seed: int
-    routing: str
-    brokers: int
-    skews_s: tuple[float, ...]
-    steps: tuple[Step, ...]
-    coordination: str = "embedded"
-
-    def __str__(self) -> str:
-        """The text that `parse_history` reads."""
-        clocks = " ".join(f"{skew:g}" for skew in self.skews_s)
-        on = f" on {self.coordination}" if self.coordination != "embedded" else ""
-        head = f"storm {self.seed} {self.routing}{on} clocks {clocks}"
-        return "\n".join((head, *map(str, self.steps)))
-
-    @property
-    def is_near(self) -> bool:
-        """Whether clocks are only milliseconds apart: then clients are nearer to brokers than these to each other.
-
-        Somebody may set a value before the broker could hear of one that was set, and acknowledged, elsewhere.
-        """
-        return any(0.0 < abs(skew) < NEAR_S for skew in self.skews_s)
-
-    def version_of(self, client: str) -> int:
-        """The MQTT version that a client speaks in this storm."""
-        is_older = hashlib.blake2b(f"{self.seed}{client}".encode()).digest()[0] % 3 == 0
-        return MQTT311 if is_older else MQTT5
-
-
-def parse_history(text: str, name: str = "history") -> History:
-    """Reads what a history prints; lines that begin with `# ` are comments."""
-    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1)]
-    lines = [(number, words) for number, words in lines if words and words[0] != "#"]
-    head = lines[0][1] if lines else []
-    coordination = "embedded"
-    if len(head) > 4 and head[3] == "on" and head[4] in COORDINATIONS:
-        coordination, head = head[4], [*head[:3], *head[5:]]
-    if len(head) < 5 or head[0] != "storm" or head[3] != "clocks" or head[2] not in PLAYED:
-        raise UsageError(f"{name}: a storm starts with a line such as: storm 7 geographic clocks 0 0 600")
-    try:
-        skews = tuple(float(word) for word in head[4:])
-        steps = tuple(_parse_step(words) for _, words in lines[1:])
-        return History(int(head[1]), head[2], len(skews), skews, steps, coordination)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
-def _parse_step(words: list[str]) -> Step:
-    if len(words) < 2 or words[1] not in WORDS or len(words) - 2 not in WORDS[words[1]]:
-        raise ValueError(f"{' '.join(words)!r} is not a step of a storm, such as: 3.25 publish c1 plain/d m7 2 live")
-    return Step(float(words[0]), words[1], tuple(words[2:]))
-
-
-CALM_S: Final = 12.0  # so long after all is mended links and owners are surely as before
-RACES: Final = 6
+from metromq.lab.storm.steps import (
+    COORDINATIONS,
+    FILES,
+    FILTERS,
+    GROUPS,
+    PLAYED,
+    ROUTINGS,
+    TOPICS,
+    WATCHED,
+    WILL_TOPIC,
+    WORDS,
+    History,
+    Step,
+    parse_history,
+)
+from metromq.lab.storm.variations import CHANGING, changing, closely, coordinated, delegating
 
 # What may happen, and how often. A seed draws some of the faults, so that most storms have few kinds of them.
 ACTIONS: Final = {
@@ -297,107 +188,6 @@ class More:
         return [Step(at, "slip", tuple(words))]
 
 
-def closely(history: History) -> History:
-    """A quarter of the storms: clocks milliseconds apart, and values set at two brokers one just after the other.
-
-    At the end, when all is mended, since only then the judge knows which must stay.
-    """
-    dice = random.Random(f"{history.seed} closely")
-    if dice.random() < 0.75:
-        return history
-    skews = [dice.choice((0.0, 0.003, 0.008, -0.005, 0.02)) for _ in range(history.brokers)]
-    names = [f"#{number}" for number in range(history.brokers)]
-    at = history.steps[-1].at + 0.1
-    mends = [Step(at, "heal", ()), *(Step(at, verb, (name,)) for verb in ("resume", "start") for name in names)]
-    at += CALM_S
-    writers = [Step(at, "connect", (f"r{number}", name, "clean")) for number, name in enumerate(names)]
-    races: list[Step] = []
-    for number in range(RACES):
-        at += dice.choice((0.5, 0.9, 1.3))
-        topic, (one, other) = dice.choice(TOPICS), dice.sample(range(history.brokers), 2)
-        for place, writer, when in (("a", one, at), ("b", other, at + dice.choice((0.001, 0.001, 0.002, 0.004)))):
-            words = (f"r{writer}", topic, f"{place}{number}", dice.choice("12"), "retain")
-            races.append(Step(when, "publish", words))
-    steps = [*mends, *writers, *races]
-    rounded = [Step(round(step.at, 3), step.verb, step.words) for step in steps]
-    return History(history.seed, history.routing, history.brokers, tuple(skews), (*history.steps, *rounded))
-
-
-def delegating(history: History) -> History:
-    """The same storm in a city whose central broker hands filters to others, and takes them back, all the time."""
-    dice = random.Random(f"{history.seed} delegation")
-    names = [f"#{number}" for number in range(history.brokers)]
-    start, end = history.steps[0].at + 1.0, history.steps[-1].at
-    changes: list[Step] = []
-    for _ in range(dice.randint(4, 20)):
-        broker = [] if dice.random() < 0.2 else [dice.choice(names)]
-        changes.append(Step(round(dice.uniform(start, end), 3), "delegate", (dice.choice(DELEGATED), *broker)))
-    steps = sorted([*history.steps, *changes], key=lambda step: step.at)
-    return History(history.seed, "delegation", history.brokers, history.skews_s, tuple(steps))
-
-
-CHANGING: Final = "changing"
-AREAS: Final = ("0/0", "1/2", "3/3", "1", "3")
-
-
-def changing(history: History) -> History:
-    """The same storm in a city of areas that move from broker to broker all the time."""
-    dice = random.Random(f"{history.seed} changing")
-    names = [f"#{number}" for number in range(history.brokers)]
-    start, end = history.steps[0].at + 1.0, history.steps[-1].at
-    moves = [
-        Step(round(dice.uniform(start, end), 3), "move", (dice.choice(AREAS), dice.choice(names), dice.choice(names)))
-        for _ in range(dice.randint(2, 8))
-    ]
-    steps = sorted([*history.steps, *moves, *_members(history, names, start, end)], key=lambda step: step.at)
-    return History(history.seed, "geographic", history.brokers, history.skews_s, tuple(steps))
-
-
-def _members(history: History, names: list[str], start: float, end: float) -> list[Step]:
-    """In half of these storms brokers join, clients come to them, and one of all brokers leaves for good."""
-    dice = random.Random(f"{history.seed} members")
-    if dice.random() < 0.5:
-        return []
-    clients = sorted({step.words[0] for step in history.steps if step.verb == "connect" and step.words[2] == "keeps"})
-    steps: list[Step] = []
-    newcomers = [f"b9{number}" for number in range(dice.randint(1, 2))]
-    for name in newcomers:
-        at = dice.uniform(start, end)
-        area = [dice.choice(AREAS)] if dice.random() < 0.6 else []
-        steps.append(Step(round(at, 3), "join", (name, dice.choice(names), *area)))
-        for _ in range(dice.randint(1, 4)):
-            comes = round(dice.uniform(at, end), 3)
-            steps.append(Step(comes, "connect", (dice.choice(clients), name, "keeps")))
-        if dice.random() < 0.3:
-            dies = dice.uniform(at, end)
-            steps += [Step(round(dies, 3), "kill", (name,)), Step(round(dies + 2.0, 3), "start", (name,))]
-    if dice.random() < 0.7:
-        steps.append(Step(round(dice.uniform(start, end), 3), "leave", (dice.choice([*names, *newcomers]),)))
-    return steps
-
-
-def coordinated(history: History, coordination: str) -> History:
-    """The same storm on an ensemble, which has faults of its own."""
-    dice = random.Random(f"{history.seed} {coordination}")
-    names = [f"#{number}" for number in range(history.brokers)]
-    start, end = history.steps[0].at + 1.0, history.steps[-1].at
-    more: list[Step] = []
-    for _ in range(dice.randint(0, 6)):
-        at, broker = round(dice.uniform(start, end), 3), dice.choice(names)
-        fault = dice.choice(("away", "unreach", "expire", "lag", *(("fell",) if coordination == "workers" else ())))
-        if fault == "away":
-            more += [Step(at, "away", ()), Step(round(at + dice.choice((0.3, 2.0, 8.0)), 3), "back", ())]
-        elif fault == "lag":
-            more.append(Step(at, "lag", (broker, dice.choice(("0.1", "1", "3")))))
-        elif fault == "fell":
-            worker = dice.choice(("w0", "w1"))
-            more += [Step(at, "fell", (worker,)), Step(round(at + dice.choice((0.1, 3.0)), 3), "hire", (worker,))]
-        else:
-            more.append(Step(at, fault, (broker,)))
-    steps = tuple(sorted([*history.steps, *more], key=lambda step: step.at))
-    return dataclasses.replace(history, steps=steps, coordination=coordination)
-
-
 def history_of(
     seed: int, brokers: int = 3, clients: int = 8, steps: int = 200, routing: str = "", coordination: str = ""
 ) -> History:
@@ -411,3 +201,18 @@ def history_of(
         history = Generator(seed, brokers, clients, steps, routing).history()
         history = delegating(history) if routing == "delegation" else history
     return coordinated(history, coordination) if coordination not in ("", "embedded") else history
+
+
+__all__ = [
+    "CHANGING",
+    "COORDINATIONS",
+    "FILES",
+    "PLAYED",
+    "ROUTINGS",
+    "TOPICS",
+    "WORDS",
+    "History",
+    "Step",
+    "history_of",
+    "parse_history",
+]
