@@ -37,8 +37,10 @@ class ClockSkews:
             return  # it had heard nothing of us yet, or our own clock was set back
         skew = Skew(((theirs_us - held_us - echo_us) + (theirs_us - wall_us)) // 2, round_trip_us)
         samples = self._samples.setdefault(peer, deque(maxlen=SAMPLES))
-        if any(abs(skew.ahead_us - old.ahead_us) > skew.round_trip_us + old.round_trip_us for old in samples):
-            samples.clear()  # a clock has been set
+        for old in samples:
+            if abs(skew.ahead_us - old.ahead_us) > round_trip_us + old.round_trip_us:
+                samples.clear()  # a clock has been set
+                break
         samples.append(skew)
 
     def echo(self, peer: str, now_us: int) -> tuple[int, int]:
