@@ -128,6 +128,8 @@ class Node:
         self._wall_us = wall_us or (lambda: 0)
         self.up = Reach(lambda peer: self.contacts.on_demand and self.coordinator.is_alive(peer, 0))
         self._parting: set[str] = set()  # members that have just left: the last frames for them say so
+        self._is_new = True  # the journal had no message
+        self._asked: set[str] = set()  # peers that a new broker has asked for what they retain
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
         self.counters = NodeCounters()
@@ -252,7 +254,14 @@ class Node:
         effects += self._carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
         effects += self.wills.met(peer, now_us)
-        return self._counted(effects)
+        return self._counted(effects + self._ask_as_newcomer(peer))
+
+    def _ask_as_newcomer(self, peer: str) -> list[Effect]:
+        """Where everything is sent everywhere nobody is asked later for the values from before we came."""
+        if not self._is_new or not self.router.sends_unasked or peer in self._asked:
+            return []
+        self._asked.add(peer)
+        return [Send(peer, RetainedRequest(("#",)))]
 
     def peer_down(self, peer: str, now_us: int) -> list[Effect]:
         self.up.lost(peer)
@@ -576,6 +585,7 @@ class Node:
 
     def restarted(self, away_us: int, now_us: int) -> None:
         """This broker has a journal whose last message is so old."""
+        self._is_new = False
         self._silences.restarted(self.peers, away_us, now_us)
         self._takeover.restarted(away_us, now_us)
 
