@@ -107,6 +107,24 @@ def test_only_messages_from_before_the_subscription_have_no_place(first: float, 
     assert rules(seen) == expected
 
 
+@pytest.mark.parametrize(
+    ("begun", "over", "expected"),
+    [(2.5, 3.05, set()), (1.0, 1.9, {"order"}), (4.5, 5.0, {"order"})],
+    ids=["while it was under way", "before it was sent", "after it came"],
+)
+def test_what_is_under_way_when_the_routing_changes_may_be_overtaken(
+    begun: float, over: float, expected: set[str]
+) -> None:
+    seen = city()
+    publish(seen, "early", 2.0)
+    publish(seen, "late", 3.0)
+    deliver(seen, "s", "late", 3.1)
+    deliver(seen, "s", "early", 4.0)
+    seen.reroutes_from(begun)
+    seen.rerouted(over)
+    assert rules(seen) == expected
+
+
 def group(routing: str, topic: str, *takers: str) -> Seen:
     seen = city(routing)
     for client in ("g", "h", "i"):

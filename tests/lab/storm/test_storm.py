@@ -122,7 +122,7 @@ def kinds_of(history: History) -> Iterator[str]:
 
 ENSEMBLE = {"away", "back", "unreach", "expire", "lag", "fell", "hire"}
 KINDS = {
-    *(WORDS.keys() - {"delegate", "move", "join", "leave"} - ENSEMBLE),  # storms of their own have these
+    *(WORDS.keys() - {"delegate", "move", "join", "leave", "route"} - ENSEMBLE),  # storms of their own have these
     *(
         "clocks close together",
         "clocks right or far apart",

@@ -205,6 +205,8 @@ class Contract:
             return True
         if self._is_from_before(client, message):
             return True
+        if any(begun <= delivery.at and over >= message.sent for begun, over in self._seen.reroutes):
+            return True  # it went by the old routing
         if self._seen.routing == "delegation" or (self._seen.routing == "geographic" and message.topic[0].isdigit()):
             return self._is_troubled(message.sent, delivery.at)  # it may have had another owner meanwhile
         if self._seen.routing == "overlay" and self._is_troubled(message.sent, delivery.at):

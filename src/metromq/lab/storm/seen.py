@@ -74,6 +74,7 @@ class Seen:
     mends: list[tuple[float, str]] = field(default_factory=list)  # when something was mended, and what
     routing: str = ""
     lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
+    reroutes: list[tuple[float, float]] = field(default_factory=list)  # from when to when brokers had two
     slow: list[tuple[float, float, float]] = field(default_factory=list)  # from when to when, by how much a link
     probes: dict[str, dict[str, str]] = field(default_factory=dict)  # at the end: broker -> topic -> retained value
     sessions: dict[str, list[str]] = field(default_factory=dict)  # at the end: client -> brokers that keep its session
@@ -85,6 +86,15 @@ class Seen:
     def healed(self, at: float) -> None:
         """What was under way before comes as late as it was sent."""
         self.slow = [(begun, min(over, at + by_s), by_s) for begun, over, by_s in self.slow]
+
+    def reroutes_from(self, at: float) -> None:
+        if not self.reroutes or self.reroutes[-1][1] < FOREVER:
+            self.reroutes.append((at, FOREVER))
+
+    def rerouted(self, at: float) -> None:
+        """All brokers work by the new routing."""
+        if self.reroutes:
+            self.reroutes[-1] = self.reroutes[-1][0], min(self.reroutes[-1][1], at)
 
     def lag_between(self, start: float, end: float) -> float:
         """How long a message that is under way between two times may take: two links, both may be the slowest."""

@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import traceback
 from itertools import combinations
-from typing import Final
+from typing import Final, cast
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import City, ZooKeeperSettings, grid_city, with_area
+from metromq.federation import City, Routing, ZooKeeperSettings, grid_city, steps_to, with_area
 from metromq.federation.host import Host
 from metromq.lab.sim.network import Latency
 from metromq.lab.sim.sim_city import SimCity
@@ -24,6 +24,7 @@ CHANGE_S: Final = 1.0  # between changes of the city that must not meet
 LAST_S: Final = 3.0  # for everybody to take what waits
 LOST_S: Final = 6.0  # more than wills of a lost broker wait where they are kept for it
 LOOK_S: Final = 0.5
+STEP_S: Final = 0.1
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
 NEAR_S: Final = 0.0002
@@ -59,6 +60,8 @@ class SimulatedStorm(Stage):
         self._clients: dict[str, SimClient] = {}
         self._changed_at = -CHANGE_S
         self._leaving: dict[str, Host] = {}
+        self._routing: Host | None = None  # that was told to change the routing, and has not seen it through
+        self._wanted = "", ""  # the routing, and the broker that was told; empty: no change is incomplete
 
     @property
     def now(self) -> float:
@@ -85,6 +88,7 @@ class SimulatedStorm(Stage):
         if not self.city.clock.run_until(lambda: not self._still_leaving(), QUIET_S):
             names = self._still_leaving()
             raise UsageError(f"{names[0]} cannot leave: it waits for {self.city.waits_for(names[0])}")
+        self._reroute_again()
         self.city.settle(QUIET_S)
         for name, client in self._clients.items():
             last = self._connections[name]
@@ -99,6 +103,16 @@ class SimulatedStorm(Stage):
             for client_id in broker.hub.sessions.by_client_id if broker.hub is not None else ():
                 if not client_id.startswith(("$", PROBE)):
                     self.seen.sessions.setdefault(client_id, []).append(name)
+
+    def _reroute_again(self) -> None:
+        """Who began to change the routing at a broker that died since does so again."""
+        if not self.city.clock.run_until(lambda: self._routing is None, QUIET_S):
+            raise UsageError("the city does not follow its new routing")
+        if self._is_rerouting():
+            self.city.settle(QUIET_S)
+            self.route(*self._wanted)
+            if not self.city.clock.run_until(lambda: not self._is_rerouting(), QUIET_S):
+                raise UsageError("the city does not follow its new routing")
 
     def _await_wills(self) -> None:
         """As long as some will may fire, rightly or not: when no broker has one that waits, none can."""
@@ -189,7 +203,7 @@ class SimulatedStorm(Stage):
         self.city.brokers[broker].take_snapshot()
 
     def move(self, area: str, home: str, at: str) -> None:
-        if self.now - self._changed_at < CHANGE_S:
+        if self.now - self._changed_at < CHANGE_S or self._is_rerouting():
             return
         with contextlib.suppress(UsageError):  # the home may be about to leave
             self.city.change(at, lambda city: with_area(city, area, home))
@@ -198,18 +212,58 @@ class SimulatedStorm(Stage):
         """Only in calm, and when no other change is under way: an operator would see that it did not work."""
         # What was told lately may be under way: two changes would meet, and one of them be lost.
         is_told = self.now - self._mended_at >= self.links_s and not self.city.network.slowed
-        if self._is_calm() and is_told and not self._leaving:
+        if self._is_calm() and is_told and not self._leaving and not self._is_rerouting():
             self._changed_at = self.now
             self.city.join(name, at, area)
             self.names = (*self.names, name)
 
     def leave(self, broker: str) -> None:
         host = self.city.brokers[broker].host
-        if host is None or not self._is_calm() or self._leaving:
+        is_central = host is not None and host.city.central == broker
+        if host is None or is_central or not self._is_calm() or self._leaving or self._is_rerouting():
             return
         self._leaving[broker] = host
         host.leaving.on_gone = lambda: self.city.clock.after(0.0, lambda: self._left(broker))
         self.city.brokers[broker].run(lambda: host.leaving.leave("somebody"))
+
+    def route(self, routing: str, at: str) -> None:
+        """In calm, and when every broker follows the city as it is: an operator looks at `city show` first."""
+        if self._is_rerouting():
+            routing, at = self._wanted  # what was begun must be seen through first
+        host = self.city.brokers[at].host
+        hosts = [broker.host for broker in self.city.brokers.values() if broker.host is not None]
+        is_followed = len({one.node.description.epoch for one in hosts}) == 1
+        if host is None or not self._is_calm() or not is_followed or self._leaving or self._routing is not None:
+            return
+        central = at if routing == "central" else ""
+        wanted = dataclasses.replace(
+            host.city, routing=cast(Routing, routing), central=central, beside="", beside_central=""
+        )
+        if (wanted.routing, wanted.central) != (host.city.routing, host.city.central) or self._is_rerouting():
+            self._routing, self._wanted = host, (routing, at)
+            self._step(at, host, list(steps_to(host.city, wanted)))
+
+    def _step(self, at: str, host: Host, steps: list[City], told: int = -1) -> None:
+        """The next one when everybody follows the one before, unless the broker that leads them was killed."""
+        if self.city.brokers[at].host is not host:
+            self._routing = None
+            return
+        epoch = host.node.description.epoch
+        if epoch > told and min(host.node.descriptions.followed_by.values()) >= epoch:
+            if len(steps) <= 1:  # what is left takes the old routing away
+                self.seen.rerouted(self.now)
+            if not steps:
+                self._routing, self._wanted = None, ("", "")
+                return
+            step, told = steps.pop(0), epoch
+            if (step.routing, step.central) != (host.city.routing, host.city.central):
+                self.seen.reroutes_from(self.now)
+            self.city.change(at, lambda city: step)
+        self.city.clock.after(STEP_S, lambda: self._step(at, host, steps, told))
+
+    def _is_rerouting(self) -> bool:
+        """Whether two routings are side by side, or about to be: somebody has begun a change that is not complete."""
+        return self._wanted != ("", "")
 
     def _left(self, broker: str) -> None:
         self._leaving.pop(broker, None)

@@ -78,6 +78,7 @@ class Stage(ABC):
             "move": lambda area, home, at: self.move(area, self._name(home), self._name(at)),
             "join": lambda name, at, area="": self.join(name, self._name(at), area),
             "leave": lambda broker: self.leave(self._name(broker)),
+            "route": lambda routing, at: self.route(routing, self._name(at)),
             "away": lambda: self.ensemble("away"),
             "back": lambda: self.ensemble("back"),
             "unreach": lambda broker: self.ensemble("unreach", self._name(broker)),
@@ -149,6 +150,10 @@ class Stage(ABC):
     def leave(self, broker: str) -> None:
         """A broker leaves for good, if it can; `gone` has it when it has."""
         raise UsageError("brokers leave in the simulator only")
+
+    def route(self, routing: str, at: str) -> None:
+        """Somebody wants another routing, and sees its steps through as long as the broker lives that was told so."""
+        raise UsageError("the routing changes in the simulator only")
 
     def ensemble(self, fault: str, *words: str) -> None:
         """Something happens to the ensemble, or between it and a broker."""

@@ -42,6 +42,7 @@ WORDS: Final = {
     "move": (3,),  # an area, the broker that is at home there from now on, and the one that is told so
     "join": (2, 3),  # a newcomer, the broker that it asks, and maybe the area that it gets
     "leave": (1,),  # for good
+    "route": (2,),  # another routing, and the broker that is told so
     "away": (0,),  # the whole ensemble, until it is
     "back": (0,),
     "unreach": (1,),  # a broker and the ensemble do not hear each other until `heal`

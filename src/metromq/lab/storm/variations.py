@@ -4,7 +4,7 @@ import dataclasses
 import random
 from typing import Final
 
-from metromq.lab.storm.steps import TOPICS, History, Step
+from metromq.lab.storm.steps import ROUTINGS, TOPICS, History, Step
 from metromq.protocol.topics import matches
 
 CHANGING: Final = "changing"
@@ -97,8 +97,19 @@ def changing(history: History) -> History:
         for _ in range(dice.randint(2, 8))
     ]
     more = [*_members(history, names, start, end), *_streams(history, names, start, end, "move")]
+    more += _routes(history, names, start, end)
     steps = sorted([*history.steps, *moves, *more], key=lambda step: step.at)
     return History(history.seed, "geographic", history.brokers, history.skews_s, tuple(steps))
+
+
+def _routes(history: History, names: list[str], start: float, end: float) -> list[Step]:
+    """In half of these storms the city's routing changes as well."""
+    dice = random.Random(f"{history.seed} routes")
+    count = 0 if dice.random() < 0.5 else dice.randint(1, 6)  # many are not possible, because something is broken
+    return [
+        Step(round(dice.uniform(start, end), 3), "route", (dice.choice(ROUTINGS), dice.choice(names)))
+        for _ in range(count)
+    ]
 
 
 def _members(history: History, names: list[str], start: float, end: float) -> list[Step]:
