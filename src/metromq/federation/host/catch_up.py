@@ -189,10 +189,10 @@ class CatchUp:
         for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
             age_us = self._age_us(message)
-            if not _concerns(message, effect.peer) or message.offset in held:
+            if not _concerns(message) or message.offset in held:
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
-            is_plain = any(not text.startswith(SHARE_PREFIX) for text in found)
+            is_plain = message.origin != effect.peer and any(not text.startswith(SHARE_PREFIX) for text in found)
             is_plain = is_plain and _is_missing(record, effect.peer, number)
             is_plain = is_plain and not self._copies.was_served(message, effect.peer)
             shares = self._unserved(record, [text for text in found if text.startswith(SHARE_PREFIX)])
@@ -250,9 +250,9 @@ def _wants(topic_filter: str, topic: str) -> bool:
     return matches(plain_filter(topic_filter), topic)
 
 
-def _concerns(message: Message, peer: str) -> bool:
-    is_new = message.kind != KIND_REPLAY and message.origin != peer
-    return is_new and message.qos > 0 and not message.topic.startswith("$")
+def _concerns(message: Message) -> bool:
+    """Also one from the peer itself: its subscribers had it there, but whoever distributes it chooses for a group."""
+    return message.kind != KIND_REPLAY and message.qos > 0 and not message.topic.startswith("$")
 
 
 def _is_missing(record: records.MessageRecord, peer: str, number: int) -> bool:
