@@ -148,15 +148,18 @@ class Changes:
         }
 
     def _do(self, *words: str, data: Path | None = None) -> str:
+        return self._run(*words, data=data).stdout
+
+    def _run(self, *words: str, data: Path | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "metromq.cli.main", *words, "--data", str(data or self._city.data)]
         done = subprocess.run(command, env=self._city.environment, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise UsageError(f"metromq {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
+        return done
 
     def join(self) -> None:
-        token = self._do("city", "token").split()[-1]
-        at = self._city.city.broker(self._city.city.names[1]).listen
+        said = self._run("city", "token")
+        token, at = said.stdout.strip(), said.stderr.partition("--join ")[2].split()[0]  # it is good at that broker
         command = [sys.executable, "-m", "metromq.cli.main", "serve", "--join", at, "--token", token, "--name", GUEST]
         command += ["--listen", f"127.0.0.1:{free_port()}", "--area", "0/0 1/2", "--data", str(self._elsewhere)]
         with open(self._elsewhere / "log.txt", "ab") as log:

@@ -236,8 +236,8 @@ class Watch:
         return pace_us * self._city.membership.missed_hellos * member.doubt - sooner_us + self._late_us
 
     def _sooner_us(self) -> int:
-        """Who hears of a loss by rumour should know as soon as others do that hear nothing themselves."""
-        return self._interval_us // 2 if self.is_wide else 0
+        """Whoever hears of a loss from others should know within `missed_hellos` intervals too; rumours take longer."""
+        return self._interval_us // (2 if self.is_wide else 4)
 
     def _every_us(self, name: str) -> int:
         far = 1 if name in self._watchers.get(self._name, ()) else self._city.membership.far_factor

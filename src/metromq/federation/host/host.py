@@ -220,14 +220,20 @@ class Host(Federation):
         """How long the next tick may wait: while nothing happens, until something is due."""
         if self.roaming.is_busy() or self._draining.is_busy():
             return BUSY_TICK_S
-        if self._is_stirred or self.leaving.is_away or self._transport is None or not self._transport.is_calm():
-            return self.tick_s
-        now = self.hub.clock.now
-        due_at = self.node.next_us(self._now_us()) / 1_000_000
+        now, due_at = self.hub.clock.now, self.node.next_us(self._now_us()) / 1_000_000
         timer_at = self._timers.next_at()
         if timer_at is not None:
             due_at = min(due_at, timer_at)
-        return min(max(due_at - now, BUSY_TICK_S), self._hello_s / 2, LONGEST_TICK_S) if due_at > now else self.tick_s
+        if due_at <= now:
+            return self.tick_s
+        longest_s = min(self._hello_s / 2, LONGEST_TICK_S) if self._is_calm() else self.tick_s
+        return min(max(due_at - now, BUSY_TICK_S), longest_s)
+
+    def _is_calm(self) -> bool:
+        """Whether nothing is going on: all that ticks are for is to greet, and to notice what does not come."""
+        if self._is_stirred or self.leaving.is_away or self._transport is None:
+            return False
+        return self._transport.is_calm()
 
     def delegate(self, topic_filter: str, broker: str) -> None:
         """Makes a broker responsible for a filter, or without one nobody in particular; raises UsageError."""
