@@ -14,9 +14,8 @@ _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _I64: Final = struct.Struct("<q")
+_BYTES: Final = tuple([bytes((value,)) for value in range(256)])
 NUMBER_BYTES: Final = 10  # at most, for a number of the short kind
-_LAST: Final = [bytes((digit,)) for digit in range(0x80)]  # digits of such numbers: greetings have dozens of them
-_MORE: Final = [bytes((digit | 0x80,)) for digit in range(0x80)]
 
 
 @final
@@ -55,12 +54,12 @@ class Packer:
     def number(self, value: int) -> "Packer":
         """Seven bits a byte, the lowest first: small ones are short."""
         if value < 0:
-            raise ValueError(f"{value} is negative: it has no short form")
+            raise ValueError(f"{value} has no bytes")
         parts = self.parts
         while value > 0x7F:
-            parts.append(_MORE[value & 0x7F])
+            parts.append(_BYTES[value & 0x7F | 0x80])
             value >>= 7
-        parts.append(_LAST[value])
+        parts.append(_BYTES[value])
         return self
 
     def short_blob(self, value: bytes) -> "Packer":
@@ -119,7 +118,7 @@ class Unpacker:
 
     def number(self) -> int:
         data, place, value, shift = self.data, self.position, 0, 0
-        end = min(len(data), place + NUMBER_BYTES)
+        end = min(place + NUMBER_BYTES, len(data))
         while place < end:
             byte = data[place]
             place += 1
