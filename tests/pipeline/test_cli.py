@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from metromq.cli.main import group
 from metromq.cli.pipeline import asking, keeping, loading
+from metromq.cli.pipeline.printing import show
 from metromq.errors import UsageError
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
@@ -38,6 +39,17 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def metromq(*arguments: str) -> Result:
     return CliRunner().invoke(group, ["pipeline", *arguments], catch_exceptions=False)
+
+
+def test_a_file_has_no_edge_at_which_a_row_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show(["first", "second"], [["x", "a word " * 20], ["y", "another " * 20]])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    monkeypatch.setenv("COLUMNS", "40")
+    show(["first", "second"], [["x", "a word " * 20]])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
 
 
 @pytest.mark.usefixtures("shared")
