@@ -31,7 +31,7 @@ from tests.clients.paho_client import V5, V311, Paho, client
 from tests.joints.source_rows import rows_of
 from tests.pipeline.commands import answer, on_session, pipeline
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = {"b00": "north", "b11": "north", "b22": "south"}
 STILL_S = 1.2

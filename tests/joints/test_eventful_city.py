@@ -36,7 +36,7 @@ from tests.joints.test_city_and_lake import (
 from tests.pipeline.commands import answer
 from tests.scenarios.city import LiveCity, live_city
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = {"b00": "north", "b11": "north", "b22": "south"}
 AREAS = {"b00": "0/1/2/3", "b11": "1/2/0/0", "b22": "3/3/1/0"}  # one that each is responsible for

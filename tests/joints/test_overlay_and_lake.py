@@ -22,7 +22,7 @@ from tests.joints.test_city_and_lake import (
 )
 from tests.pipeline.commands import answer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.peers import free_ports
 from tests.pipeline.commands import answer
 
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not LIBRARIES, reason="needs libfaketime (Debian package libfaketime)"),
     pytest.mark.skipif(bool(os.environ.get("LD_PRELOAD")), reason="another library is preloaded"),
 ]

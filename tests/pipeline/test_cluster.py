@@ -22,7 +22,7 @@ from tests.pipeline.data import land
 from tests.pipeline.processes import COMMAND, Program, until
 from tests.pipeline.settings import LIGHT
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 LAUNCHES = "Asked to launch executor"
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
