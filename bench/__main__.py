@@ -12,6 +12,7 @@ SUITES = (
     "planner",
     "federation",
     "growth",
+    "changing",
     "overlay",
     "pipeline",
 )  # modules of this package with `main(argv)`

@@ -40,13 +40,13 @@ class BenchCity:
 
     def __init__(self, city: City, data: Path, durability: str, settings: Mapping[str, str]) -> None:
         self.city = choose_ports(city)
-        self._data = data
+        self.data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         tree = COMPILED if is_compiled() else BUILD.parent / "src"
         own = {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}
-        self._environment = inherited | own | dict(settings)
+        self.environment = inherited | own | dict(settings)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, name: str) -> int:
@@ -70,15 +70,15 @@ class BenchCity:
             process.stdin.close()
 
     def _launch(self, name: str) -> None:
-        program = broker_program(self._file, self._data, name, self._options)
+        program = broker_program(self._file, self.data, name, self._options)
         program.log.parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
-                program.command, env=self._environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                program.command, env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def _await(self, name: str) -> None:
-        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self._data / name, self.pid(name))))
+        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self.data / name, self.pid(name))))
 
     def start(self, name: str) -> None:
         self._launch(name)
@@ -100,7 +100,7 @@ class BenchCity:
         os.kill(self.pid(name), signal.SIGCONT)
 
     def status(self) -> CityStatus:
-        return asyncio.run(ask_city(self.city, self._data))
+        return asyncio.run(ask_city(self.city, self.data))
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""
