@@ -40,7 +40,7 @@ class BenchCity:
 
     def __init__(self, city: City, data: Path, durability: str, settings: Mapping[str, str]) -> None:
         self.city = choose_ports(city)
-        self._data = data
+        self.data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
@@ -70,7 +70,7 @@ class BenchCity:
             process.stdin.close()
 
     def _launch(self, name: str) -> None:
-        program = broker_program(self._file, self._data, name, self._options)
+        program = broker_program(self._file, self.data, name, self._options)
         program.log.parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
@@ -78,7 +78,7 @@ class BenchCity:
             )
 
     def _await(self, name: str) -> None:
-        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self._data / name, self.pid(name))))
+        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self.data / name, self.pid(name))))
 
     def start(self, name: str) -> None:
         self._launch(name)
@@ -100,7 +100,7 @@ class BenchCity:
         os.kill(self.pid(name), signal.SIGCONT)
 
     def status(self) -> CityStatus:
-        return asyncio.run(ask_city(self.city, self._data))
+        return asyncio.run(ask_city(self.city, self.data))
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""
