@@ -1,6 +1,8 @@
 """A manager with live brokers, services in both runtimes, and clients of paho: what people and programs see of it."""
 
 import json
+import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -166,6 +168,23 @@ def test_the_loop_follows_traffic_from_one_district_to_another_and_loses_nothing
         assert owners(door) == {"air/district/#": FIRST}
 
 
+def _history_says_who_it_was(data: Path, door: ManagerDoor) -> None:
+    """The command's user; whoever has a token of their own, whatever they say; and a token that is removed is worth
+    nothing."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    own = data / "manager" / "tokens" / "alice"
+    own.parent.mkdir()
+    own.write_text("alice's own token, long enough\n")
+    hers = ManagerDoor(door.url, own.read_text().strip(), "somebody else")
+    said = ManagerDoor(door.url, door.token, "night shift")
+    for asking in (door, said, hers, ManagerDoor(door.url, door.token)):
+        asking.ask("PUT", f"/devices/{FIRST}", {"broker": FIRST})
+    assert [record["author"] for record in door.ask("GET", "/history", limit=4)] == [user, "alice", "night shift", user]
+    own.unlink()
+    with pytest.raises(ManagerSays, match="token"):
+        hers.ask("GET", "/status")
+
+
 def test_strangers_get_nothing(tmp_path: Path) -> None:
     with live_city(tmp_path, CENTRAL) as city:
         door = city.start_manager()
@@ -173,6 +192,7 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
             with pytest.raises(ManagerSays, match="token"):
                 ManagerDoor(door.url, token).ask("GET", "/status")
         assert door.ask("GET", "/status")["routing"] == "delegation"
+        _history_says_who_it_was(tmp_path, door)
         assert door.ask("GET", "/explain", topic="a/b")["legs"]
         city.kill("manager", signal.SIGTERM)
         assert not (tmp_path / "manager" / "manager.json").exists()
