@@ -248,6 +248,11 @@ def test_a_snapshot_keeps_the_newest_plans_and_those_that_somebody_needs() -> No
     waiting, _ = shell.core.accept(entry(), "me", 1.5)
     kept = shell.state.snapshot(2, 10)
     assert [plan.number for plan in kept.plans] == [1, 5, 6, waiting]
+    after = State()
+    after.apply(Record(shell.state.last, 1.0, "m", kept))
+    for line in shell.log:  # history speaks of plans that are forgotten
+        after.apply(decode_record(line))
+    assert list(after.plans) == [1, 5, 6, waiting]
 
 
 def test_a_record_comes_back_as_it_was() -> None:
