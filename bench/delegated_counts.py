@@ -1,7 +1,7 @@
 """The delegation paper's workload on live brokers and proxies, in ten networks: what crosses, counted on the way.
 
 Each network has an edge broker and a proxy that knows it; the central broker is in the cloud. Clients count what they
-send and get, relays at the boundary what passes between proxies and brokers, and links say what brokers sent each other.
+send and get, relays at the boundary what passes between proxies and brokers, and links say what brokers exchange.
 """
 
 import asyncio

@@ -84,7 +84,7 @@ class _Readers:
 def hand_over(subscribers: int = 1000, rate: float = 20.0, times: int = 6) -> Values:
     """`rate`: messages a second, of three publishers together; each goes to every subscriber."""
     with bench_city(grid_city("delegation", count=3)) as running:
-        central, first, second = running.city.names
+        _, first, second = running.city.names
         ports = [running.port(name) for name in running.city.names]
         readers = _Readers(ports, subscribers)
         hand(running, FILTER, first)
