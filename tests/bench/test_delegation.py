@@ -7,8 +7,8 @@ from bench.delegation import CLOSE, main
 
 from metromq.errors import UsageError
 from metromq.lab.delegation.architecture import Setting
-from metromq.protocol.wire import MQTT311, Publish, Subscribe, Subscription
 from metromq.protocol.wire.encoding import encode
+from metromq.protocol.wire.packets import MQTT311, Publish, Subscribe, Subscription
 
 TINY = Setting(networks=3, publishers=6, subscribers=3, topics=4, zipf=0.5)
 

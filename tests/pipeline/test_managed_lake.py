@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from metromq.control import ManagerDoor
 from metromq.pipeline.jobs import IngestOptions, run
 from metromq.pipeline.lake import Lake
+from metromq.pipeline.refreshing import refresh_hours, refresh_planner, refresh_traffic
 from tests.clients.paho_client import client
 from tests.control.manager import live
 from tests.control.manager.live import CENTRAL, FIRST, LiveCity, example, free_port, live_city, service, wait_for
@@ -80,7 +81,10 @@ def test_what_services_use_fills_the_planners_tables_and_the_lake_moves_topics(
     monkeypatch.setenv("METROMQ_RECORDER__LAKE", str(lake.root))
     with live_city(data, CENTRAL, FIRST) as city:
         size = play(city, lake)
-        run(spark, lake, IngestOptions(once=True), lambda taken: None)
+        run(spark, lake, IngestOptions(once=True, refresh_seconds=0), lambda taken: None)
+        for step in (refresh_traffic, refresh_hours):  # of the statistics those that the planner needs
+            assert step(spark, lake)
+        assert refresh_planner(spark, lake, 24)
         check_planner_tables(lake, size)
 
         # Brokers that count nothing, and no traffic: whatever moves topics now has read the lake.

@@ -8,14 +8,13 @@ import signal
 import sys
 
 from metromq.cli.main import main
-from metromq.control.core import Record, StepBegun
+from metromq.control.core.records import PlanAccepted, Record, StepBegun
 from metromq.control.manager import manager as managing
 from metromq.control.manager.record_log import RecordLog
 
 
 class DyingLog(RecordLog):
     deadly = ""
-    steps: list[str]
 
     def append(self, records: list[Record]) -> None:
         super().append(records)
@@ -25,11 +24,12 @@ class DyingLog(RecordLog):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _action(self, begun: StepBegun) -> str:
-        plans = {one.change.plan: one.change.what for one in self.read() if one.kind == "plan"}  # type: ignore[union-attr]
-        return str(plans[begun.plan].steps[begun.step].action)
+        changes = [record.change for record in self.read()]
+        plans = {change.plan: change.what for change in changes if isinstance(change, PlanAccepted)}
+        return plans[begun.plan].steps[begun.step].action
 
 
 if __name__ == "__main__":
     DyingLog.deadly = sys.argv.pop(1)
-    managing.RecordLog = DyingLog  # type: ignore[misc]
+    managing.RecordLog = DyingLog  # type: ignore[attr-defined]
     main()
