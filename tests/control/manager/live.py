@@ -75,7 +75,7 @@ class LiveCity:
         return True
 
     def start_dying_manager(self, action: str) -> None:
-        """It is killed when it begins a step of that kind."""
+        """It is killed when it begins a step of that kind, which may be at once."""
         words = ("manager", "--data", str(self.data), "--listen", "127.0.0.1:0")
         self._spawn("manager", *words, program=("tests.control.manager.dying", action))
 
@@ -84,6 +84,9 @@ class LiveCity:
 
     def start_manager(self, *options: str) -> ManagerDoor:
         self._spawn("manager", "manager", "--data", str(self.data), "--listen", "127.0.0.1:0", *options)
+        return self.find_manager()
+
+    def find_manager(self) -> ManagerDoor:
         process = self._processes["manager"]
 
         def found() -> ManagerDoor | None:
