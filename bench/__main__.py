@@ -13,6 +13,7 @@ SUITES = (
     "federation",
     "delegation",
     "growth",
+    "changing",
     "overlay",
     "pipeline",
 )  # modules of this package with `main(argv)`

@@ -46,7 +46,7 @@ class BenchCity:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         tree = COMPILED if is_compiled() else BUILD.parent / "src"
         own = {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}
-        self._environment = inherited | own | dict(settings)
+        self.environment = inherited | own | dict(settings)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, name: str) -> int:
@@ -74,7 +74,7 @@ class BenchCity:
         program.log.parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
-                program.command, env=self._environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                program.command, env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def _await(self, name: str) -> None:
