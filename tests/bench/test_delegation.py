@@ -10,6 +10,8 @@ from metromq.lab.delegation.architecture import Setting
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT311, Publish, Subscribe, Subscription
 
+pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
+
 TINY = Setting(networks=3, publishers=6, subscribers=3, topics=4, zipf=0.5)
 
 

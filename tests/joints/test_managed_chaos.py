@@ -6,6 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
 from paho.mqtt.client import MQTT_ERR_SUCCESS
 
 from metromq.control import ManagerDoor
@@ -22,6 +23,8 @@ from tests.control.manager.live import (
     wait_for,
 )
 from tests.joints.test_manager import owners
+
+pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
 
 KEPT = {"SessionExpiryInterval": 3600}
 

@@ -19,6 +19,8 @@ from metromq.telemetry import decode_window
 from tests.clients.paho_client import client
 from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, free_port, live_city, records, service, wait_for
 
+pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
+
 
 def owners(door: ManagerDoor) -> dict[str, str]:
     return {one["filter"]: one["broker"] for one in door.ask("GET", "/topics")["delegated"]}
