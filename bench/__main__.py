@@ -13,6 +13,7 @@ SUITES = (
     "federation",
     "growth",
     "overlay",
+    "overlay_live",
     "pipeline",
 )  # modules of this package with `main(argv)`
 

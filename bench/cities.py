@@ -40,6 +40,7 @@ class BenchCity:
 
     def __init__(self, city: City, data: Path, durability: str, settings: Mapping[str, str]) -> None:
         self.city = choose_ports(city)
+        self.detours: Mapping[tuple[str, str], int] = {}  # ports at which a broker reaches another, if not its own
         self._data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
@@ -72,9 +73,10 @@ class BenchCity:
     def _launch(self, name: str) -> None:
         program = broker_program(self._file, self._data, name, self._options)
         program.log.parent.mkdir(parents=True, exist_ok=True)
+        detours = [f"--peer={peer}=127.0.0.1:{port}" for (own, peer), port in self.detours.items() if own == name]
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
-                program.command, env=self._environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                (*program.command, *detours), env=self._environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def _await(self, name: str) -> None:
@@ -100,7 +102,10 @@ class BenchCity:
         os.kill(self.pid(name), signal.SIGCONT)
 
     def status(self) -> CityStatus:
-        return asyncio.run(ask_city(self.city, self._data))
+        return asyncio.run(self.status_now())
+
+    async def status_now(self) -> CityStatus:
+        return await ask_city(self.city, self._data)
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""
