@@ -20,6 +20,7 @@ from metromq.federation.city import City
 from metromq.federation.status import RESTING, UP, CityStatus
 
 PATIENCE_S = 60.0
+START_S = 300.0  # for dozens of brokers that start at once
 POLL_S = 0.05
 
 
@@ -80,7 +81,7 @@ class BenchCity:
             )
 
     def _await(self, name: str) -> None:
-        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self._data / name, self.pid(name))))
+        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self._data / name, self.pid(name))), START_S)
 
     def start(self, name: str) -> None:
         self._launch(name)
@@ -109,7 +110,7 @@ class BenchCity:
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""
-        wait_until("the city comes to rest", lambda: _is_settled(self.status()))
+        wait_until("the city comes to rest", lambda: _is_settled(self.status()), START_S)
 
     def between(self) -> tuple[int, int]:
         """Messages sent over links, and delivered to clients, once all that was sent has come."""
