@@ -16,13 +16,12 @@ from kazoo.client import KazooState
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from metromq.broker import logs
-from metromq.broker.peers.asking import BROKERS, REQUESTS, RESPONSES, WORKERS
+from metromq.broker.peers.asking import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
 from metromq.broker.peers.znodes import BATCH, PROBLEMS, FactStore, Job, Servers, packed, quoted, row, unquoted
 from metromq.federation import City
 from metromq.federation.coordination import Fact
 from metromq.federation.routing import Request, Worker, assigned, topics_of
 
-ELECTION: Final = "Election"
 RETRY_S: Final = 1.0
 
 
@@ -39,12 +38,12 @@ class CoordinationWorker:
         self._store = FactStore(self._servers, self._watched)
         self._worker = Worker(city)
         self._versions: dict[str, int] = {}  # of topics' znodes, as far as they are known
-        self._candidates: list[str] = []  # names of workers that are there, the leader first
+        self._candidates: tuple[str, ...] = ()  # names of workers that are there, the leader first
         self.answered = 0  # asks
 
     @property
     def leads(self) -> bool:
-        return self._candidates[:1] == [self.name]
+        return self._candidates[:1] == (self.name,)
 
     def run(self) -> None:
         self._client.add_listener(self._state_changed)
@@ -105,14 +104,7 @@ class CoordinationWorker:
         self._worker.living(map(unquoted, names))
 
     def _read_candidates(self) -> None:
-        place = self._servers.path(ELECTION)
-        names = sorted(self._client.get_children(place, watch=self._watched(self._read_candidates)))
-        self._candidates = []
-        for name in names:
-            try:
-                self._candidates.append(self._client.get(f"{place}/{name}")[0].decode())
-            except NoNodeError:
-                continue  # it has just gone
+        self._candidates = workers_there(self._servers, self._watched(self._read_candidates))
         if self.leads:
             self._lead()
 
