@@ -24,7 +24,7 @@ class _End(asyncio.Protocol):
         self._delay_s = delay_s
         self._loop = asyncio.get_running_loop()
         self._under_way: deque[bytes | None] = deque()  # None: the end
-        self._early: list[bytes] = []  # until the other end is there
+        self._early: list[bytes | None] = []  # until the other end is there
         self._transport: asyncio.Transport | None = None
         self.other: _End | None = None
 
@@ -45,9 +45,7 @@ class _End(asyncio.Protocol):
         """The oldest, whichever timer says so: timers of one moment have no order, connections do."""
         data = self._under_way.popleft()
         if self.other is None:
-            self._early += [data] if data is not None else []
-        elif data is None:
-            self.other.end()
+            self._early.append(data)
         else:
             self.other.write(data)
 
@@ -56,13 +54,13 @@ class _End(asyncio.Protocol):
         for data in self._early:
             other.write(data)
 
-    def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def end(self) -> None:
-        if self._transport is not None:
+    def write(self, data: bytes | None) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if data is None:
             self._transport.close()
+        else:
+            self._transport.write(data)
 
 
 class _Near(_End):
@@ -81,7 +79,7 @@ class _Near(_End):
         try:
             _, far = await self._loop.create_connection(lambda: _End(self._delay_s), "127.0.0.1", self._port)
         except OSError:
-            self.end()
+            self.write(None)
             return
         self.joined(far)
 
