@@ -43,6 +43,7 @@ class BenchCity:
     def __init__(self, city: City, data: Path, durability: str, settings: Mapping[str, str]) -> None:
         self.city = choose_ports(city)
         self.detours: Mapping[tuple[str, str], int] = {}  # ports at which a broker reaches another, if not its own
+        self.all_run: Callable[[], None] = lambda: None  # called when they do, before they must have met
         self._data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
@@ -65,6 +66,7 @@ class BenchCity:
                 self._launch(name)
             for name in some:
                 self._await(name)
+        self.all_run()
         self.settle()
 
     def close(self) -> None:

@@ -6,8 +6,9 @@ before it reads the next, so a busy connection is as late as a quiet one.
 
 import asyncio
 import multiprocessing
+import socket
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import cast
@@ -85,18 +86,18 @@ class _Near(_End):
 
 
 async def _serve(delays_s: Mapping[Pair, float], ports: Mapping[str, int], pipe: Connection) -> None:
+    """Until it is told to begin, connections are refused: one that is taken and then lost would be tried again soon."""
     loop = asyncio.get_running_loop()
-    taken: dict[Pair, int] = {}
-    servers = []
+    doors = {pair: socket.socket() for pair in delays_s}
+    for door in doors.values():
+        door.bind(("127.0.0.1", 0))
+    pipe.send({pair: door.getsockname()[1] for pair, door in doors.items()})
+    await loop.run_in_executor(None, pipe.poll, None)
+    pipe.recv()
     for pair, delay_s in delays_s.items():
         make = lambda port=ports[pair[1]], delay_s=delay_s: _Near(port, delay_s)  # noqa: E731
-        server = await loop.create_server(make, "127.0.0.1", 0)
-        servers.append(server)
-        taken[pair] = server.sockets[0].getsockname()[1]
-    pipe.send(taken)
+        await loop.create_server(make, sock=doors[pair])
     await loop.run_in_executor(None, pipe.poll, None)  # until the bench closes its end
-    for server in servers:
-        server.close()
 
 
 def _run(delays_s: Mapping[Pair, float], ports: Mapping[str, int], pipe: Connection) -> None:
@@ -105,15 +106,20 @@ def _run(delays_s: Mapping[Pair, float], ports: Mapping[str, int], pipe: Connect
 
 
 @contextmanager
-def delayed(delays_s: Mapping[Pair, float], ports: Mapping[str, int]) -> Iterator[dict[Pair, int]]:
-    """Ports at which the second of a pair, which listens at its own port, is so far away from the first."""
+def delayed(
+    delays_s: Mapping[Pair, float], ports: Mapping[str, int]
+) -> Iterator[tuple[dict[Pair, int], Callable[[], None]]]:
+    """Ports at which the second of a pair, which listens at its own port, is so far away from the first.
+
+    Call what comes with them when everybody listens.
+    """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(dict(delays_s), dict(ports), there), daemon=True)
     process.start()
     there.close()
     try:
-        yield here.recv()
+        yield here.recv(), lambda: here.send("begin")
     finally:
         here.close()
         process.join(10)

@@ -251,8 +251,8 @@ def far_brokers(script: Script) -> Iterator[BenchCity]:
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="bench-") as data:
         running = BenchCity(script.city, Path(data), "memory", {})
-        with delayed(script.delays_s, {name: running.port(name) for name in script.city.names}) as ports:
-            running.detours = ports
+        with delayed(script.delays_s, {name: running.port(name) for name in script.city.names}) as (ports, begin):
+            running.detours, running.all_run = ports, begin
             try:
                 running.open()
                 yield running

@@ -59,17 +59,20 @@ class Asking:
         self._read_worker()
         self._read_answers()
 
-    def ask(self, asks: tuple[Fact, ...]) -> bool:
-        """False: this broker has no worker yet."""
+    def ask(self, asks: tuple[Fact, ...], at_once: int = ASKS_AT_ONCE) -> bool:
+        """In requests of so many. False: this broker has no worker yet."""
         if not self._worker:
             return False
         place = self._servers.path(WORKERS, quoted(self._worker), REQUESTS, "r-")
-        for start in range(0, len(asks), ASKS_AT_ONCE):
-            some = asks[start : start + ASKS_AT_ONCE]
+        under_way = []
+        for start in range(0, len(asks), at_once):
+            some = asks[start : start + at_once]
             number = uuid.uuid4().hex
             self._open[number] = some
             data = packed([self._name, number, [row(ask) for ask in some]])
-            self._client.create(place, data, acl=self._servers.acl, sequence=True)
+            under_way.append(self._client.create_async(place, data, acl=self._servers.acl, sequence=True))
+        for answer in under_way:
+            answer.get()
         return True
 
     def _read_worker(self) -> None:
