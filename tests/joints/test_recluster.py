@@ -15,12 +15,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from metromq.control import CityOptions, RunningCity, live_ask, trace
 from metromq.federation import City, grid_city
 from metromq.pipeline.reclustering import Proposal, TopicClusters, save_proposal
 from tests.clients.paho_client import Paho, client, unique
 from tests.peers import play
 
+pytestmark = pytest.mark.timeout(400)
 TOPIC = "bus/7"
 # On a machine that is too slow a broker would be missed meanwhile, and messages would go around it.
 GRID = grid_city("overlay", count=4, hello_interval_ms=2000)
@@ -100,7 +103,7 @@ def test_clusters_change_under_load_by_the_command(tmp_path: Path) -> None:
         finally:
             await running.stop()
 
-    play(story(), 200)
+    play(story(), 380)
 
 
 def _change_under_load(city: City, data: Path, files: Path) -> None:
