@@ -12,6 +12,7 @@ SUITES = (
     "planner",
     "federation",
     "growth",
+    "changing",
     "overlay",
     "overlay_live",
     "pipeline",

@@ -44,13 +44,13 @@ class BenchCity:
         self.city = choose_ports(city)
         self.detours: Mapping[tuple[str, str], int] = {}  # ports at which a broker reaches another, if not its own
         self.all_run: Callable[[], None] = lambda: None  # called when they do, before they must have met
-        self._data = data
+        self.data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("METROMQ_")}
         tree = COMPILED if is_compiled() else BUILD.parent / "src"
         own = {"PYTHONPATH": str(tree), "METROMQ_LIMITS__MAX_CONNECTS_PER_S": "0"}
-        self._environment = inherited | own | dict(settings)
+        self.environment = inherited | own | dict(settings)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, name: str) -> int:
@@ -77,16 +77,16 @@ class BenchCity:
             process.stdin.close()
 
     def _launch(self, name: str) -> None:
-        program = broker_program(self._file, self._data, name, self._options)
+        program = broker_program(self._file, self.data, name, self._options)
         program.log.parent.mkdir(parents=True, exist_ok=True)
         detours = [f"--peer={peer}=127.0.0.1:{port}" for (own, peer), port in self.detours.items() if own == name]
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
-                (*program.command, *detours), env=self._environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                (*program.command, *detours), env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def _await(self, name: str) -> None:
-        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self._data / name, self.pid(name))), START_S)
+        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self.data / name, self.pid(name))), START_S)
 
     def start(self, name: str) -> None:
         self._launch(name)
@@ -111,7 +111,7 @@ class BenchCity:
         return asyncio.run(self.status_now())
 
     async def status_now(self) -> CityStatus:
-        return await ask_city(self.city, self._data)
+        return await ask_city(self.city, self.data)
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""

@@ -109,3 +109,21 @@ def test_everything_is_looked_at_when_much_may_be_gone() -> None:
         assert seen() is None
     finally:
         gc.unfreeze()
+
+
+def test_where_little_is_new_nothing_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle process would wake up for it four times a second."""
+    garbage, looks = Garbage(), [0]
+
+    def count() -> None:
+        looks[0] += 1
+
+    monkeypatch.setattr(gc, "collect", count)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "get_count", lambda: (500, 0, 0))
+    for _ in range(3):
+        garbage.collect(10, 0)
+    assert looks[0] == 1  # the first time: all that the start has made
+    monkeypatch.setattr(gc, "get_count", lambda: (20, 1, 0))
+    garbage.collect(10, 0)
+    assert looks[0] == 2

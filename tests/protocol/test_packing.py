@@ -93,3 +93,8 @@ def test_bytes_of_earlier_releases_stay_readable() -> None:
     inbox.restore_cursor("b1", 1 << 40, 41)
     inbox.received("b2", 9, DELIVER | SHARE)
     assert inbox.dump().hex() == ("010262318080808080202a0102623208090000000000000000000008090000000000000000")
+
+
+def test_a_number_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="-1 has no bytes"):
+        Packer().number(-1)

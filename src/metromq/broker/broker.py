@@ -22,6 +22,7 @@ from metromq.broker.peers.newcomers import NewcomerDesk
 from metromq.broker.recording import Recording
 from metromq.broker.replaying import Desk
 from metromq.broker.reporting import Reporter
+from metromq.broker.rhythm import Rhythm
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
@@ -39,7 +40,6 @@ from metromq.protocol.session import Access, Hub, HubSettings
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
 
-TICK_S = 0.25
 FLOOD_TICKS = 40  # a flood of silent connections is told of every ten seconds
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
@@ -68,7 +68,9 @@ class Broker:
         self._peer_addresses = dict(peer_addresses or {})
         self._control_key = control_key
         self.on_city: Callable[[Description], None] = lambda description: None  # told when the city has changed
+        self.on_tick: Callable[[], None] = lambda: None  # called a few times a second
         self.member: CityMember | None = None
+        self._rhythm = Rhythm()
         validate(self.config)
         self._authenticator = authenticator
         self._accept_damage = accept_damage
@@ -177,7 +179,7 @@ class Broker:
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
         journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
-        self.member = CityMember(city, config.name, self.cycle, journal_id)
+        self.member = CityMember(city, config.name, self.cycle, journal_id, self._rhythm)
         host = self.member.host
         self.hub.federate(host)
         certified = city.links.certified
@@ -310,7 +312,7 @@ class Broker:
     async def _tick(self) -> None:
         ticks = 0
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._rhythm.rest_s())
             self.cycle.now()
             self.hub.tick()
             ticks += 1
@@ -320,11 +322,12 @@ class Broker:
                 self._tell_of_flood()
             if self._recording is not None:
                 self._recording.tick()
+            self.on_tick()
             if self._desk is not None:
                 self._desk.tick()
             if self._keeper is not None and ticks % 4 == 0:
                 self._keeper.tick(self._recording is not None)
-            self.cycle.worked()
+            self.cycle.listened()
 
     def _tell_of_flood(self) -> None:
         newcomers = self.hub.connections.newcomers

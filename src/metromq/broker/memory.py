@@ -33,11 +33,15 @@ class Garbage:
     """
 
     def __init__(self) -> None:
+        self._has_looked = False
         self._looked_at = 0  # disconnects at the last look at everything
 
     def collect(self, clients: int, disconnects: int) -> None:
         """Now and then; `disconnects` is their number since the start."""
         gone = disconnects - self._looked_at
+        if self._has_looked and gone < GONE_CLIENTS and not any(gc.get_count()[1:]):
+            return  # too little is new for the collector to have looked at it itself
+        self._has_looked = True
         if gone >= GONE_CLIENTS and (clients <= FEW_CLIENTS or gone >= clients):
             self._looked_at = disconnects
             gc.unfreeze()

@@ -68,7 +68,11 @@ class StreamWriter(Writer):
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         connection = self.connection
-        if cycle.scheduled:  # one look at the clock is enough for a turn
+        if connection.peer_broker:
+            cycle.now()
+            connection.receive(data)
+            cycle.listened()
+        elif cycle.scheduled:  # one look at the clock is enough for a turn
             connection.receive(data)
             cycle.worked()
         elif connection.express(data):  # first of all on its way: a broker that has just woken up is slow

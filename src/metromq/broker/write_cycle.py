@@ -102,6 +102,11 @@ class WriteCycle:
             finally:
                 self.loop.call_soon(self.end)
 
+    def listened(self) -> None:
+        """As `worked`, after an event that mostly asks for nothing: then the turn is over at once."""
+        if self.scheduled or self.hub.dirty or self.hub.commits.position != self.seen_position:
+            self.worked()
+
     def end(self) -> None:
         self.scheduled = False
         self.flush()

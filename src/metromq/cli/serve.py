@@ -28,8 +28,6 @@ from metromq.control import (
 from metromq.errors import ConfigError, JournalUnusable, UsageError
 from metromq.federation import BrokerSpec, City, Description, Site
 
-GARBAGE_S = 0.25
-
 EPILOG = """\b
 Examples:
   metromq serve                                   listen on 127.0.0.1:1883, data in ./metromq-data
@@ -215,7 +213,8 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
             broker.on_city = lambda description: _city_changed(config, description, stop)
             broker.host.leaving.on_gone = stop.set
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
-        collecting = asyncio.create_task(_collect_garbage(broker))
+        garbage = Garbage()
+        broker.on_tick = lambda: garbage.collect(broker.hub.sessions.connected(), broker.hub.counters.disconnects)
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
             listen = f"{config.listeners[0].host}:{broker.port}"
@@ -223,7 +222,6 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
             keep_place(config.data_dir, place)
         logs.info("ready", name=config.name, durability=config.durability, pid=os.getpid())
         await stop.wait()
-        collecting.cancel()
         logs.info("stopping")
     if role is not None:
         forget_place(config.data_dir, os.getpid())
@@ -238,13 +236,6 @@ def _city_changed(config: Config, description: Description, stop: asyncio.Event)
         logs.error("the city's file cannot be written", problem=error)
     if config.name not in description.city.by_name and description.at != config.name:
         stop.set()
-
-
-async def _collect_garbage(broker: Broker) -> None:
-    garbage = Garbage()
-    while True:
-        garbage.collect(broker.hub.sessions.connected(), broker.hub.counters.disconnects)
-        await asyncio.sleep(GARBAGE_S)
 
 
 async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Role | None) -> Broker:

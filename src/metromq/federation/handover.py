@@ -64,6 +64,11 @@ class Handover:
     # Holding back.
 
     @property
+    def is_busy(self) -> bool:
+        """Whether something changes hands."""
+        return bool(self._parts)
+
+    @property
     def is_holding(self) -> bool:
         return bool(self._held)
 

@@ -197,7 +197,7 @@ class Node:
     # What the host tells.
 
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
-        """Call at least five times per hello interval."""
+        """Call at least five times per hello interval, or when `next_us` says."""
         effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
         effects += self._counted(self._greet_guests(now_us))
         expected = self.router.ways.listens(now_us)
@@ -208,6 +208,12 @@ class Node:
             effects += self.coordinated(self.coordinator.propose(proposals, now_us), now_us)
         effects += self._counted(self._proposed(self.descriptions.unsaid(), now_us))
         return effects + self._counted([*self.wills.tick(now_us), *self._hand_over(now_us)])
+
+    def next_us(self, now_us: int) -> int:
+        """When the next tick must come if nothing happens before. Now: at the usual pace."""
+        if self.handover.is_busy or self.wills.is_waiting():
+            return now_us
+        return self.coordinator.next_us(now_us)
 
     def _greet_guests(self, now_us: int) -> list[Effect]:
         """Peers that have a link for now: they too compare what was announced, and clocks."""

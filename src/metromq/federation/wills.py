@@ -159,6 +159,10 @@ class Wills:
 
     # Time.
 
+    def is_waiting(self) -> bool:
+        """Whether wills of lost brokers will be due."""
+        return any(self._kept.get(broker) for broker in self._gone)
+
     def tick(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
         self._forget_earlier_lives(now_us)

@@ -14,6 +14,7 @@ _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _I64: Final = struct.Struct("<q")
+_BYTES: Final = tuple([bytes((value,)) for value in range(256)])
 NUMBER_BYTES: Final = 10  # at most, for a number of the short kind
 
 
@@ -52,15 +53,13 @@ class Packer:
 
     def number(self, value: int) -> "Packer":
         """Seven bits a byte, the lowest first: small ones are short."""
-        if value <= 0x7F:
-            self.parts.append(bytes((value,)))
-            return self
-        digits = bytearray()
+        if value < 0:
+            raise ValueError(f"{value} has no bytes")
+        parts = self.parts
         while value > 0x7F:
-            digits.append(value & 0x7F | 0x80)
+            parts.append(_BYTES[value & 0x7F | 0x80])
             value >>= 7
-        digits.append(value)
-        self.parts.append(bytes(digits))
+        parts.append(_BYTES[value])
         return self
 
     def short_blob(self, value: bytes) -> "Packer":
@@ -119,7 +118,9 @@ class Unpacker:
 
     def number(self) -> int:
         data, place, value, shift = self.data, self.position, 0, 0
-        for byte in data[place : place + NUMBER_BYTES]:
+        end = min(place + NUMBER_BYTES, len(data))
+        while place < end:
+            byte = data[place]
             place += 1
             if byte < 0x80:
                 self.position = place

@@ -9,6 +9,7 @@ from typing import Protocol
 from metromq.broker import logs
 from metromq.broker.peers.coordinating import NEEDS_KAZOO
 from metromq.broker.peers.tcp import Address, TcpDialler
+from metromq.broker.rhythm import Rhythm
 from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
 from metromq.federation import City
@@ -35,8 +36,9 @@ def _shim_of(city: City, host: Host, cycle: WriteCycle) -> LiveShim | None:
 
 
 class CityMember:
-    def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str) -> None:
+    def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str, rhythm: Rhythm) -> None:
         self._cycle = cycle
+        self._rhythm = rhythm
         self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
         self.credentials: LinkCredentials | None = None
@@ -64,10 +66,10 @@ class CityMember:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self.host.rest_s())
+            await asyncio.sleep(self._rhythm.rest_s(self.host.rest_s()))
             self._cycle.now()
             self.host.tick()
-            self._cycle.worked()
+            self._cycle.listened()
             if self._shim is not None:
                 self._shim.take_writes()
 

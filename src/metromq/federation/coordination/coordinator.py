@@ -132,7 +132,11 @@ class Coordinator(ABC):
 
     @abstractmethod
     def tick(self, now_us: int, clients: int) -> list[Event]:
-        """Called at least five times per hello interval; `clients` are connected here."""
+        """Called at least five times per hello interval, or when `next_us` says; `clients` are connected here."""
+
+    def next_us(self, now_us: int) -> int:
+        """When the next tick must come if nothing happens before; it may come sooner. Now: at the usual pace."""
+        return now_us
 
     @abstractmethod
     def met(self, peer: str, now_us: int) -> list[Event]:

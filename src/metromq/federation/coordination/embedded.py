@@ -52,6 +52,8 @@ class EmbeddedCoordinator(Coordinator):
         self._counted_at = -1  # and at which they were counted
         self._living_now: tuple[str, ...] = ()
         self._differs: dict[str, int] = {}  # greetings in a row in which a peer did not agree with us
+        self._contacted_at = -1  # the choice of companions that `contacts` tells
+        self._contacts: Contacts = EVERYBODY
         self._reclaimed = -1  # the revision of the book in which nothing was left to claim back
         self._count_members(now_us)
 
@@ -73,6 +75,11 @@ class EmbeddedCoordinator(Coordinator):
         events += self._changed(self._claims(now_us), "", now_us)
         events += self._living(now_us)
         return events
+
+    def next_us(self, now_us: int) -> int:
+        doubted_us = self._rumours.next_us()
+        next_us = self.watch.next_us(now_us)
+        return next_us if doubted_us is None else max(min(next_us, doubted_us), now_us)
 
     def met(self, peer: str, now_us: int) -> list[Event]:
         wide = self.watch.is_wide
@@ -107,7 +114,12 @@ class EmbeddedCoordinator(Coordinator):
     # What is said of those that are not watched here.
 
     def contacts(self) -> Contacts:
-        return Companions(frozenset(self.watch.others())) if self.watch.is_wide else EVERYBODY
+        if not self.watch.is_wide:
+            return EVERYBODY
+        if self._contacted_at != self.watch.chosen:
+            self._contacted_at = self.watch.chosen
+            self._contacts = Companions(frozenset(self.watch.others()))
+        return self._contacts
 
     def companions_of(self, name: str) -> frozenset[str] | None:
         return self.watch.companions_of(name) - {self.name} if self.watch.is_wide else None

@@ -81,6 +81,10 @@ class Rumours:
             self._set_lost(broker, True)
         return done
 
+    def next_us(self) -> int | None:
+        """When somebody's time to answer is over; None: nobody is doubted."""
+        return min(self._doubted_us.values(), default=None)
+
     def forget(self, members: Iterable[str]) -> None:
         """Only these belong to the city."""
         kept = set(members)

@@ -24,6 +24,7 @@ BESIDE: Final = 2  # brokers on each side in the list of all that watch a broker
 MOST_DOUBT: Final = 8  # how many times longer a broker is waited for that was wrongly taken for gone
 MOST_SLOWNESS: Final = 4  # the same for one whose greetings come late
 DIALLED_US: Final = 3_000_000  # so long peers may pause before they dial a broker again that was away
+EARLY: Final = 50  # a greeting may come this part of an interval early: clocks of event loops count milliseconds
 FORGIVEN_US: Final = 60_000_000  # after so long without a mistake the doubt is halved
 
 
@@ -55,6 +56,7 @@ class Watch:
         self._rumours = rumours
         self.is_wide = False  # not everybody is watched here
         self.revision = 0  # grows when somebody is taken for gone, or for alive again
+        self.chosen = 0  # grows when others are watched
         self.verdicts: list[Rumour] = []  # what was found out here, for everybody to know; whoever tells them clears it
         self._names: tuple[str, ...] = ()
         self._interval_us = city.membership.hello_interval_ms * 1000
@@ -69,6 +71,7 @@ class Watch:
         """Before the members are counted again."""
         self._city = city
         self._interval_us = city.membership.hello_interval_ms * 1000
+        self._least_us = self._interval_us * city.membership.missed_hellos
 
     def count_members(self, names: tuple[str, ...], now_us: int) -> None:
         self._names = names
@@ -78,6 +81,7 @@ class Watch:
     def choose(self, now_us: int) -> None:
         """Whom to watch; to be called again when somebody was lost or is back."""
         self.revision += 1
+        self.chosen += 1
         # At the start everybody has time to find us: a broker that has just started must not claim the whole city.
         found_us = now_us if self.is_wide and self._members else now_us + DIALLED_US
         chosen = self.companions_of(self._name) if self.is_wide else set(self._names) - {self._name}
@@ -232,8 +236,8 @@ class Watch:
         return pace_us * self._city.membership.missed_hellos * member.doubt - sooner_us + self._late_us
 
     def _sooner_us(self) -> int:
-        """Who hears of a loss by rumour should know as soon as others do that hear nothing themselves."""
-        return self._interval_us // 2 if self.is_wide else 0
+        """Whoever hears of a loss from others should know within `missed_hellos` intervals too; rumours take longer."""
+        return self._interval_us // (2 if self.is_wide else 4)
 
     def _every_us(self, name: str) -> int:
         far = 1 if name in self._watchers.get(self._name, ()) else self._city.membership.far_factor
@@ -277,17 +281,27 @@ class Watch:
     # What is said.
 
     def due(self, now_us: int) -> list[str]:
-        """The members to greet now."""
-        if now_us < self._greet_us:
+        """The members to greet now, together with those whose turn would come soon: a process wakes up once for all."""
+        if now_us < self._greet_us - self._interval_us // EARLY:
             return []
+        soon_us = now_us + self._interval_us // 2
         every = ((name, member.greeted_us + self._every_us(name)) for name, member in self._members.items())
-        return [name for name, due_us in every if now_us >= due_us]
+        return [name for name, due_us in every if soon_us >= due_us]
 
     def greeted(self, names: list[str], now_us: int) -> None:
         for name in names:
             self._members[name].greeted_us = now_us
         waits = (member.greeted_us + self._every_us(name) for name, member in self._members.items())
         self._greet_us = min(waits, default=0)
+
+    def next_us(self, now_us: int) -> int:
+        """When there is something to do if nobody says anything: a greeting, or a silence that becomes too long."""
+        patience_us = self._least_us - self._sooner_us()
+        next_us = self._greet_us
+        for member in self._members.values():
+            if not member.gone:
+                next_us = min(next_us, member.heard_us + patience_us)
+        return max(next_us, now_us)
 
     def beats(self, now_us: int) -> tuple[Beat, ...]:
         return tuple(self._beat(name, member, now_us) for name, member in self._members.items() if member.incarnation)

@@ -10,7 +10,7 @@ from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PRO
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import Unpacker
-from metromq.protocol.session import SENT, Entry, Hub, Message, SeenIds, Session, records, store, unpack_seen
+from metromq.protocol.session import Entry, Hub, Message, SeenIds, Session, records, store, unpack_seen
 from metromq.protocol.topics import matches
 
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
@@ -224,9 +224,9 @@ class Arrivals:
         if hub.delivery.came_already(session, item.message, for_sure):
             return False
         if not is_aligned:
-            if item.state <= SENT:  # of the others the client has had the message
-                hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, 0)
-            return item.state <= SENT
+            # Also what it has confirmed with PUBREC: many clients show a message only when it is released.
+            hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, 0)
+            return True
         if item.sequence != session.backlog.sequence + 1:  # the client may know its packet identifier
             session.backlog.sequence = item.sequence - 1
             hub.sessions.record(session)

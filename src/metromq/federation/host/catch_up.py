@@ -38,11 +38,13 @@ class CatchUp:
         self._lately: deque[tuple[int, int]] = deque(maxlen=MAX_LATELY)  # the same of the last ticks
 
     def mark(self) -> None:
+        """At every tick, and when a peer has spoken: the sooner after a message, the nearer an age leads to it."""
         hub = self._hub
         if hub.commits.log is None:
             return
         now = hub.clock.wall_us, hub.commits.log.next_offset()
-        self._lately.append(now)
+        if not self._lately or self._lately[-1][1] != now[1]:
+            self._lately.append(now)
         if not self._marks or now[0] - self._marks[-1][0] >= MARK_EVERY_US:
             self._add_mark(*now)
 

@@ -81,7 +81,7 @@ LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a sec
 
 @final
 class Host(Federation):
-    """Make it before the hub recovers; `start` after that, then `tick` at least every `tick_s` seconds.
+    """Make it before the hub recovers; `start` after that, then `tick` each time that `rest_s` seconds have passed.
 
     It has many methods because three rooms meet in it: one for each question of the hub, each event of a link and each
     effect of the node. Its attributes are the parts that do the work.
@@ -103,6 +103,8 @@ class Host(Federation):
         self._kept: frozenset[str] = frozenset()  # peers whose links never rest
         self._falling_asleep: set[str] = set()  # peers that were told that their link will rest
         self._looked_at = hub.clock.now
+        self._stood_at = 0  # how far the journal was at the last tick,
+        self._is_stirred = False  # and whether it had grown since the one before
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self._draining = Draining(hub, self.node, self.run)
@@ -207,14 +209,31 @@ class Host(Federation):
         if hub.clock.now - self._looked_at >= LOOK_S:
             self._look_at_links()
         self._catch_up.mark()
+        self._is_stirred = hub.commits.position != self._stood_at
+        self._stood_at = hub.commits.position
         self._timers.run(hub.clock.now)
         self._draining.tick()
         self.roaming.tick()
         self.leaving.tick()
 
     def rest_s(self) -> float:
-        """How long the next tick may wait."""
-        return BUSY_TICK_S if self.roaming.is_busy() or self._draining.is_busy() else self.tick_s
+        """How long the next tick may wait: while nothing happens, until something is due."""
+        if self.roaming.is_busy() or self._draining.is_busy():
+            return BUSY_TICK_S
+        now, due_at = self.hub.clock.now, self.node.next_us(self._now_us()) / 1_000_000
+        timer_at = self._timers.next_at()
+        if timer_at is not None:
+            due_at = min(due_at, timer_at)
+        if due_at <= now:
+            return self.tick_s
+        longest_s = min(self._hello_s / 2, LONGEST_TICK_S) if self._is_calm() else self.tick_s
+        return min(max(due_at - now, BUSY_TICK_S), longest_s)
+
+    def _is_calm(self) -> bool:
+        """Whether nothing is going on: all that ticks are for is to greet, and to notice what does not come."""
+        if self._is_stirred or self.leaving.is_away or self._transport is None:
+            return False
+        return self._transport.is_calm()
 
     def delegate(self, topic_filter: str, broker: str) -> None:
         """Makes a broker responsible for a filter, or without one nobody in particular; raises UsageError."""
@@ -509,6 +528,8 @@ class Host(Federation):
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
         if topic == CONTROL_TOPIC:
+            if self.hub.commits.position != self._stood_at:
+                self._catch_up.mark()
             self.run(self.node.frame(peer, payload, self._now_us()))
         elif topic == BATCH_TOPIC:
             self.receiving.batch(peer, payload, waiter)

@@ -15,6 +15,10 @@ class Timers:
         self._number += 1
         heapq.heappush(self._due, (when, self._number, action))
 
+    def next_at(self) -> float | None:
+        """When the next one is due; None: there is nothing to do."""
+        return self._due[0][0] if self._due else None
+
     def run(self, now: float) -> None:
         """Does everything whose time has come."""
         while self._due and self._due[0][0] <= now:

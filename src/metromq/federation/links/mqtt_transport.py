@@ -218,7 +218,8 @@ class MqttTransport(Transport):
         self._ways: dict[str, _Way] = {}
 
     def open(self, peer: str, events: TransportEvents) -> None:
-        self._ways[peer] = _Way(peer, events, self._dialler, self._credentials, self._clock)
+        way = self._ways[peer] = _Way(peer, events, self._dialler, self._credentials, self._clock)
+        way.tick(self._clock())  # dials: somebody may wait for it
 
     def close(self, peer: str) -> None:
         way = self._ways.pop(peer, None)
@@ -234,3 +235,6 @@ class MqttTransport(Transport):
     def tick(self, now: float) -> None:
         for way in list(self._ways.values()):
             way.tick(now)
+
+    def is_calm(self) -> bool:
+        return all(way.is_open for way in self._ways.values())

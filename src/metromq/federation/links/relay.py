@@ -218,6 +218,9 @@ class RelayTransport(Transport):
             elif not way.direct and now - way.closed_at >= AFTER_S and self._host.is_alive(way.peer):
                 self._ask(way, now)
 
+    def is_calm(self) -> bool:
+        return self._inner.is_calm()
+
     def _check(self, way: _Way, now: float) -> None:
         """Gives up what is not answered."""
         waits_since = way.asked_at if not way.is_open else way.unsettled[0][1] if way.unsettled else now

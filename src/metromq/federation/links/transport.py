@@ -52,3 +52,7 @@ class Transport(ABC):
     @abstractmethod
     def tick(self, now: float) -> None:
         """Call several times a second: keeps ways alive and opens those that are lost."""
+
+    def is_calm(self) -> bool:
+        """Whether every way is open, so that ticks may be rare."""
+        return False

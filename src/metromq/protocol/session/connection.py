@@ -86,7 +86,8 @@ class _AckToPeer(Waiter):
 class Connection(NetworkConnection):
     """Reads packets in order and gives each to the part it is for before the next [MQTT-4.6.0-5].
 
-    The parts: `output`; `handshake` until the client is in, and while it authenticates again; `incoming` from then on.
+    The parts: `output`; `handshake` until the client is in, and while it authenticates again; `incoming` from its first
+    PUBLISH or acknowledgement on, since most clients only listen.
     It has many methods because the shell, the session and its own parts each call some of it.
     """
 
@@ -98,7 +99,8 @@ class Connection(NetworkConnection):
         self.peer = peer
         self.newcomer: Newcomer | None = None  # while this connection counts as one
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
-        self.incoming: Incoming | None = None  # a client that is in
+        self.session: Session | None = None  # of a client that is in
+        self.incoming: Incoming | None = None
         self.peer_broker = ""  # the broker at the other end, when this is a link
         self.is_reader = False  # or a peer that only reads this broker's journal
         self.heard_at = hub.clock.now
@@ -112,14 +114,9 @@ class Connection(NetworkConnection):
         hub.connections.open[self] = None
         hub.connections.look_at(self, self._too_late_at())
 
-    @property
-    def session(self) -> Session | None:
-        incoming = self.incoming
-        return incoming.session if incoming is not None else None
-
     def is_open(self) -> bool:
         """Whether CONNACK has let a client or a peer in."""
-        return self.incoming is not None or bool(self.peer_broker)
+        return self.session is not None or bool(self.peer_broker)
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
@@ -240,37 +237,43 @@ class Connection(NetworkConnection):
     def drained(self) -> None:
         """The network took what waited: send on what was held back."""
         self.output.hungry = False
-        if self.incoming is not None and not self.ended:
-            self.hub.delivery.pump(self.incoming.session)
+        if self.session is not None and not self.ended:
+            self.hub.delivery.pump(self.session)
 
     # --- packets --------------------------------------------------------------------------------------------------
 
     def _packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
-        incoming = self.incoming
-        if incoming is None and not self.peer_broker:
+        session = self.session
+        if session is None and not self.peer_broker:
             self._early(kind, first, body)
             return
         if kind == CONNECT:
             raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
         packet = decode(first, body, self.output.version)
-        if incoming is None:
+        if session is None:
             self._from_peer(packet)
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
-            incoming.publish(packet)
+            self._incoming(session).publish(packet)
         elif isinstance(packet, Ack):
-            incoming.on_ack(packet)
+            self._incoming(session).on_ack(packet)
         elif isinstance(packet, Pingreq):
             self.output.write(PINGRESP_BYTES)  # [MQTT-3.12.4-1]
         elif isinstance(packet, Subscribe):
-            Subscribing(self, self.hub, self.access, incoming.session).subscribe(packet)
+            Subscribing(self, self.hub, self.access, session).subscribe(packet)
         elif isinstance(packet, Unsubscribe):
-            Subscribing(self, self.hub, self.access, incoming.session).unsubscribe(packet)
+            Subscribing(self, self.hub, self.access, session).unsubscribe(packet)
         elif isinstance(packet, Disconnect):
-            self._disconnect(packet, incoming.session)
+            self._disconnect(packet, session)
         elif isinstance(packet, Auth):
             self._authenticate(packet)
+
+    def _incoming(self, session: Session) -> Incoming:
+        incoming = self.incoming
+        if incoming is None:
+            incoming = self.incoming = Incoming(self, self.hub, self.access, session)
+        return incoming
 
     def _from_peer(self, packet: Packet) -> None:
         """A link carries batches, control frames and signs of life, nothing else."""
@@ -372,11 +375,11 @@ class Connection(NetworkConnection):
             self.is_reader = handshake.is_reader
             if not self.is_reader:
                 hub.city.federation.link_accepted(self.peer_broker, self)
-        elif session is not None and self.incoming is None:
+        elif session is not None and self.session is None:
             self.auth_method = handshake.auth_method
             self.asked_expiry_s = handshake.asked_expiry_s
             self.keepalive_s = handshake.keepalive_s
-            self.incoming = Incoming(self, hub, self.access, session)
+            self.session = session
             self.peer = self.peer.settled()
             self._be_looked_at()
             self._no_newcomer()
@@ -391,10 +394,11 @@ class Connection(NetworkConnection):
             self.newcomer = None
 
     def permissions_changed(self) -> None:
-        incoming = self.incoming
-        if incoming is not None:
-            incoming.permissions_changed()
-            if self.access.expels(self.peer, self.auth_method, incoming.session.username):
+        session = self.session
+        if self.incoming is not None:
+            self.incoming.permissions_changed()
+        if session is not None:
+            if self.access.expels(self.peer, self.auth_method, session.username):
                 self.terminate(reasons.NOT_AUTHORIZED, "the user was removed, or has another password")
         elif self.handshake is not None and not self.output.closing:
             self.handshake.rights_changed()
@@ -465,6 +469,7 @@ class Connection(NetworkConnection):
                 hub.city.federation.link_lost(self.peer_broker, self)
         elif handshake is not None and handshake.request is not None:
             hub.city.federation.gave_up(self, handshake.request.client_id)
+        self.session = None
         self.incoming = None  # which know this connection: nobody but the garbage collector would part them
         self.handshake = None
 

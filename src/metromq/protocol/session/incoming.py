@@ -63,7 +63,7 @@ class _ReleaseLater(Waiter):
 
 @final
 class Incoming:
-    """One client's side of PUBLISH; made when the client is in."""
+    """One client's side of PUBLISH, and of acknowledgements."""
 
     def __init__(self, connection: NetworkConnection, hub: Hub, access: Access, session: Session) -> None:
         self.session = session
