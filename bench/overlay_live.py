@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.cities import PATIENCE_S, BenchCity
+from bench.cities import PATIENCE_S, START_S, BenchCity
 from bench.delays import Pair, delayed
 from bench.machine import raise_file_limit
 from bench.peers import BUILD
@@ -312,7 +312,7 @@ async def _publish(client: Client, one: Publication) -> None:
 
 async def _agreed(running: BenchCity, digest: str) -> None:
     """Every broker has the facts that the simulator's have, and knows what the others want."""
-    end = asyncio.get_running_loop().time() + PATIENCE_S
+    end = asyncio.get_running_loop().time() + START_S
     while True:
         status = await running.status_now()
         tables = {broker.table for broker in status.brokers}
