@@ -42,6 +42,10 @@ from metromq.protocol.topics import matches
 MANY: Final = 1000  # topics that are named one by one
 
 
+def _is_nearer(city: City, founder: str, one: str, other: str) -> bool:
+    return (distance_km(city, founder, one), one) < (distance_km(city, founder, other), other)
+
+
 class OverlayWays(Ways):
     """One broker's part: decides ways, remembers what its clients do, and says what the city is to agree on."""
 
@@ -225,12 +229,8 @@ class OverlayWays(Ways):
                 yield book.next(CLUSTER, key_of(founder, topic), heir)
         if own and not book.owner(CLUSTER, key_of(own, topic)):
             heir = nearest_member(self.city, overlay, own, self._lives)
-            if own == self.name or not heir or self._is_nearer(own, heir):
+            if own == self.name or not heir or _is_nearer(self.city, own, self.name, heir):
                 yield book.next(CLUSTER, key_of(own, topic), self.name)
-
-    def _is_nearer(self, founder: str, other: str) -> bool:
-        mine, theirs = (distance_km(self.city, founder, name) for name in (self.name, other))
-        return (mine, self.name) < (theirs, other)
 
     def _membership(self, topic: str) -> Iterator[Fact]:
         founder = self._joined.get(topic)
