@@ -11,6 +11,7 @@ SUITES = (
     "broker",
     "planner",
     "federation",
+    "delegation",
     "growth",
     "changing",
     "overlay",

@@ -97,8 +97,8 @@ def rows(part: Part, measured: Sequence[between.Values]) -> list[Row]:
     return found
 
 
-def show(console: Console, found: Sequence[Row]) -> None:
-    table = Table(title=f"MetroMQ between brokers ({'compiled' if is_compiled() else 'pure'}; medians)")
+def show(console: Console, found: Sequence[Row], what: str = "between brokers") -> None:
+    table = Table(title=f"MetroMQ {what} ({'compiled' if is_compiled() else 'pure'}; medians)")
     for column in ("what", "value"):
         table.add_column(column)
     table.add_column("measured", justify="right")

@@ -36,8 +36,11 @@ class StandsStill(AssertionError):
 class BrokerProcess:
     """One broker: its process, when it has one, and its relays."""
 
-    def __init__(self, city: City, name: str, data: Path, skew_s: float, peers: dict[str, Relay]) -> None:
+    def __init__(
+        self, city: City, name: str, data: Path, skew_s: float, peers: dict[str, Relay], durability: str
+    ) -> None:
         self.name = name
+        self._durability = durability
         self.directory = data / name
         self.is_paused = False
         self.http = ""
@@ -66,6 +69,7 @@ class BrokerProcess:
     def launch(self, version: str = "") -> None:
         self._file = self._written(version) if version else self._file
         options = ["--city", str(self._file), "--name", self.name, "--data", str(self._data)]
+        options += ["--durability", self._durability]
         for peer, relay in self._peers.items():
             options += ["--peer", f"{peer}=127.0.0.1:{relay.port}"]
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +150,7 @@ class Brokers:
     by it, the steps of the history and the margins of the judge, takes longer, and means the same.
     """
 
-    def __init__(self, city: City, data: Path, skews_s: tuple[float, ...]) -> None:
+    def __init__(self, city: City, data: Path, skews_s: tuple[float, ...], durability: str = "os") -> None:
         self.city = city
         self.data = data
         self._loop = asyncio.new_event_loop()
@@ -164,7 +168,7 @@ class Brokers:
             self.run(relay.open())
         self.by_name = {
             name: BrokerProcess(
-                city, name, data, skew_s, {o: relay for (n, o), relay in self.relays.items() if n == name}
+                city, name, data, skew_s, {o: relay for (n, o), relay in self.relays.items() if n == name}, durability
             )
             for name, skew_s in zip(city.names, skews_s, strict=True)
         }

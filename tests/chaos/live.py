@@ -28,10 +28,10 @@ class LiveStorm(Stage):
 
     links_s = 6.0
 
-    def __init__(self, history: History, data: Path) -> None:
+    def __init__(self, history: History, data: Path, durability: str = "os") -> None:
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=300)
         super().__init__(history, city.names)
-        self.brokers = Brokers(city, data, history.skews_s)
+        self.brokers = Brokers(city, data, history.skews_s, durability)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._devices: dict[str, Device] = {}
         self._heard_at = 0.0

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from metromq.city_file import city_text
 from metromq.federation import UP
@@ -22,14 +23,13 @@ from metromq.federation.city import City, grid_city
 from metromq.pipeline.lake import Lake
 from tests.cli.cities import CityProcess, city_process, metromq, wait_for
 from tests.clients.paho_client import V5, Paho, client, properties
-from tests.joints.test_city_and_lake import SETTINGS, Row, finish, place, rows_of_the_lake, start
+from tests.joints.test_city_and_lake import Row, place, rows_of_the_lake
 from tests.joints.test_delegation import Stream
+from tests.pipeline.commands import answer
 
 pytestmark = pytest.mark.timeout(1800)
 
 START_S = 300.0  # eighteen brokers on a busy machine
-LOADING_S = 900.0
-CONF = [word for setting in SETTINGS for word in ("--conf", setting)]
 KEPT = properties("CONNECT", SessionExpiryInterval=3600)
 PROBE = "probe"  # in topics that tell when a subscription is known everywhere; nobody counts who got those
 
@@ -204,7 +204,7 @@ def play_large(city: CityProcess, observer: Observer) -> None:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Story:
     directory = tmp_path_factory.mktemp("cities")
     observer, lake, config = Observer(), directory / "lake", directory / "metromq.toml"
     config.write_text("[recorder]\nkeep_counts = true\nwindow_s = 3600.0\n")
@@ -222,9 +222,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
                 play_large(running, observer)
             assert running.end(signal.SIGINT) == 0
         data += ["--data", str(running.data)]
-    pipeline = ("-m", "metromq.cli.main", "pipeline")
-    finish(start(*pipeline, "run", "--once", "--lake", str(lake), *data, *CONF), LOADING_S)
-    checked = json.loads(finish(start(*pipeline, "check", "--json", "--lake", str(lake), *data), LOADING_S))
+    answer(spark, "run", "--once", "--lake", str(lake), *data)
+    checked = json.loads(answer(spark, "check", "--json", "--lake", str(lake), *data))
     return Story(observer, Lake(lake), rows_of_the_lake(lake), checked)
 
 

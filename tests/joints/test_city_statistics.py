@@ -21,19 +21,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from metromq.city_file import city_text
 from metromq.federation.city import Membership, Site, grid_city
 from metromq.pipeline.lake import Lake
 from tests.cli.cities import CityProcess, city_process, wait_for
 from tests.clients.paho_client import V5, V311, Paho, client
-from tests.joints.test_city_and_lake import SETTINGS, finish, start
+from tests.joints.source_rows import rows_of
+from tests.pipeline.commands import answer, on_session, pipeline
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = {"b00": "north", "b11": "north", "b22": "south"}
 STILL_S = 1.2
-CONF = [word for setting in SETTINGS for word in ("--conf", setting)]
 
 
 @dataclass(slots=True)
@@ -224,7 +225,7 @@ def live(directory: Path, words: tuple[str, ...], observer: Observer, life: int)
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Story:
     directory = tmp_path_factory.mktemp("statistics")
     lake, config, observer = directory / "lake", directory / "metromq.toml", Observer()
     # A window of an hour: it ends long after most minutes whose messages it counts.
@@ -235,18 +236,15 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     (data / "b11").rename(directory / "b11-of-old")  # the disk was replaced
     (data / "b00" / "telemetry" / f"{1:020d}-{1:020d}.json").touch()  # and the power was cut
     live(directory, words, observer, 2)
-    source = start("-m", "tests.joints.source_rows", str(data), *SETTINGS)
-    pipeline = ("-m", "metromq.cli.main", "pipeline")
+    rows = list(rows_of(spark, str(data)))
     poison(lake / "landing" / "messages" / "b00")
-    loading = start(*pipeline, "run", "--once", "--lake", str(lake), *CONF)
-    output, errors = loading.communicate(timeout=200)
-    assert loading.returncode == 0, output + errors
-    rows = [json.loads(line) for line in finish(source).splitlines()]
-    cost = start(*pipeline, "what-if", "--json", "--lake", str(lake), "--city", str(city), *CONF)
-    old = ("--data", f"b11={directory / 'b11-of-old'}")
-    checked = json.loads(start(*pipeline, "check", "--json", "--lake", str(lake), *old).communicate(timeout=200)[0])
-    costs = {item["choice"]: item for item in json.loads(finish(cost))}
-    return Story(observer, Lake(lake), checked, costs, rows, errors, data)
+    with on_session(spark):
+        loading = pipeline("run", "--once", "--lake", str(lake))
+    assert loading.exit_code == 0, loading.output
+    cost = answer(spark, "what-if", "--json", "--lake", str(lake), "--city", str(city))
+    checked = pipeline("check", "--json", "--lake", str(lake), "--data", f"b11={directory / 'b11-of-old'}").stdout
+    costs = {item["choice"]: item for item in json.loads(cost)}
+    return Story(observer, Lake(lake), json.loads(checked), costs, rows, loading.stderr, data)
 
 
 def poison(folder: Path) -> None:

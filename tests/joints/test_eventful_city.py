@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from metromq.city_file import city_text
 from metromq.config import RecorderConfig
@@ -25,23 +26,21 @@ from metromq.federation.city import City, Membership, Site, grid_city
 from metromq.pipeline.lake import Lake
 from metromq.protocol.topics import matches
 from tests.clients.paho_client import V5, V311, Paho, properties
+from tests.joints.source_rows import rows_of
 from tests.joints.test_city_and_lake import (
-    SETTINGS,
     Row,
     Sent,
-    finish,
     rows_of_the_lake,
     rows_of_the_source,
-    start,
 )
+from tests.pipeline.commands import answer
 from tests.scenarios.city import LiveCity, live_city
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = {"b00": "north", "b11": "north", "b22": "south"}
 AREAS = {"b00": "0/1/2/3", "b11": "1/2/0/0", "b22": "3/3/1/0"}  # one that each is responsible for
 OWNED = AREAS["b00"]  # whose owner will be killed
-CONF = [word for setting in SETTINGS for word in ("--conf", setting)]
 KEPT = properties("CONNECT", SessionExpiryInterval=3600)
 NEWS = "+/+/+/+/news/#"
 
@@ -342,7 +341,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Story:
     directory = tmp_path_factory.mktemp("eventful")
     lake, data, file, observer = directory / "lake", directory / "data", directory / "city.toml", Observer()
     city = make_city()
@@ -355,13 +354,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         stage.close()
         for name in SITES:
             live.stop(name)
-    source = start("-m", "tests.joints.source_rows", str(data), *SETTINGS)
-    pipeline = ("-m", "metromq.cli.main", "pipeline")
-    finish(start(*pipeline, "run", "--once", "--lake", str(lake), *CONF))
-    cost = start(*pipeline, "what-if", "--json", "--lake", str(lake), "--city", str(file), *CONF)
-    check = json.loads(finish(start(*pipeline, "check", "--json", "--lake", str(lake))))
-    rows = {"lake": rows_of_the_lake(lake), "source": rows_of_the_source(finish(source))}
-    costs = {item["choice"]: item for item in json.loads(finish(cost))}
+    answer(spark, "run", "--once", "--lake", str(lake))
+    cost = answer(spark, "what-if", "--json", "--lake", str(lake), "--city", str(file))
+    check = json.loads(answer(spark, "check", "--json", "--lake", str(lake)))
+    rows = {"lake": rows_of_the_lake(lake), "source": rows_of_the_source(rows_of(spark, str(data)))}
+    costs = {item["choice"]: item for item in json.loads(cost)}
     return Story(observer, stage.guests, Lake(lake), rows, check, costs)
 
 

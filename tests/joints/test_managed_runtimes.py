@@ -5,11 +5,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.clients.paho_client import client, unique
 from tests.clients.test_mqtt_js import node_directory
 from tests.control.manager.live import CENTRAL, FIRST, free_port, live_city, service
 from tests.joints.test_manager import owners
 from tests.peers import require
+
+pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
 
 __all__ = ["node_directory"]
 AT = "-h $HOST -p $PORT -q 1"

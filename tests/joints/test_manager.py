@@ -1,12 +1,14 @@
 """A manager with live brokers, services in both runtimes, and clients of paho: what people and programs see of it."""
 
 import json
+import os
+import pwd
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from metromq.telemetry import decode_window
 from tests.clients.paho_client import client
 from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, free_port, live_city, records, service, wait_for
 
+pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
+
 
 def owners(door: ManagerDoor) -> dict[str, str]:
     return {one["filter"]: one["broker"] for one in door.ask("GET", "/topics")["delegated"]}
@@ -25,7 +29,7 @@ def owners(door: ManagerDoor) -> dict[str, str]:
 def test_services_enter_work_and_leave_and_failed_ones_leave_nothing_behind(tmp_path: Path) -> None:
     """The three examples; the edge broker of one is not running before, and the manager starts it."""
     with live_city(tmp_path, CENTRAL, FIRST) as city:
-        door = city.start_manager()
+        door = city.start_manager("--window", "1")
         noise = service("noise", "noise/+/level", command=example("noise_map"), device=SECOND)
         port = free_port()
         noise["environment"] = {"NOISE_PORT": str(port)}
@@ -74,29 +78,30 @@ def _telemetry_says(data: Path, size: int) -> None:
     def found() -> bool:
         windows = [decode_window(file.read_bytes()) for file in (data / CENTRAL / "telemetry").glob("*.json")]
         rows = [row for window in windows if window.broker == "manager" for row in window.rows]
-        topics = {(row.name, row.detail): row.bytes for row in rows if row.subject == "service-topic"}
-        users = {(row.name, row.detail): row.bytes for row in rows if row.subject == "service-device"}
-        return topics.get(("noise", "noise/pier/level")) == 2 and users == {("noise", SECOND): size}
+        topics = Counter[tuple[str, str]]()
+        users = Counter[tuple[str, str]]()
+        for row in rows:
+            (topics if row.subject == "service-topic" else users)[row.name, row.detail] += row.bytes
+        return topics["noise", "noise/pier/level"] == 2 and users == {("noise", SECOND): size}
 
     wait_for(found, "telemetry of services")
 
 
 def test_a_manager_that_is_killed_at_any_step_finishes_the_plan_when_it_is_back(tmp_path: Path) -> None:
-    with live_city(tmp_path) as city:
-        door = city.start_manager()
+    """At each that changes something. It finds a manager that takes the step it was at for done."""
+    with live_city(tmp_path, CENTRAL, SECOND) as city:
+        city.start_dying_manager("start-broker")
         body = service("parking", "parking/+/+", command=example("parking"), device=FIRST)
-        asking = threading.Thread(target=_ask_and_forget, args=(door, body))
-        asking.start()
-        seen = wait_for(lambda: [r for r in records(tmp_path) if r["kind"] == "step-begun"], "a step is begun")
-        city.kill("manager")
-        asking.join()
-        at = seen[-1]["change"]["step"]
-        door = city.start_manager()
-        plan = wait_for(lambda: _ended(door, 1), f"the plan that was at step {at} ends")
-        assert plan["phase"] == "done"
+        _ask_and_forget(city.find_manager(), body)
+        city.await_death("manager")
+        for action in ("delegate", "start-service", "await-service"):
+            city.start_dying_manager(action)
+            city.await_death("manager")
         before = (tmp_path / "manager" / "run" / "service-parking.pid").read_text()
-        city.kill("manager")
         door = city.start_manager()
+        plan = wait_for(lambda: _ended(door, 1), "the plan ends")
+        assert plan["phase"] == "done", plan
+        assert owners(door) == {"parking/+/+": FIRST}
         assert door.ask("GET", "/services")[0]["running"]
         assert (tmp_path / "manager" / "run" / "service-parking.pid").read_text() == before, "the same process"
         subprocess.run(["kill", "-9", before.strip()], check=True)
@@ -166,6 +171,23 @@ def test_the_loop_follows_traffic_from_one_district_to_another_and_loses_nothing
         assert owners(door) == {"air/district/#": FIRST}
 
 
+def _history_says_who_it_was(data: Path, door: ManagerDoor) -> None:
+    """The command's user; whoever has a token of their own, whatever they say; and a token that is removed is worth
+    nothing."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    own = data / "manager" / "tokens" / "alice"
+    own.parent.mkdir()
+    own.write_text("alice's own token, long enough\n")
+    hers = ManagerDoor(door.url, own.read_text().strip(), "somebody else")
+    said = ManagerDoor(door.url, door.token, "night shift")
+    for asking in (door, said, hers, ManagerDoor(door.url, door.token)):
+        asking.ask("PUT", f"/devices/{FIRST}", {"broker": FIRST})
+    assert [record["author"] for record in door.ask("GET", "/history", limit=4)] == [user, "alice", "night shift", user]
+    own.unlink()
+    with pytest.raises(ManagerSays, match="token"):
+        hers.ask("GET", "/status")
+
+
 def test_strangers_get_nothing(tmp_path: Path) -> None:
     with live_city(tmp_path, CENTRAL) as city:
         door = city.start_manager()
@@ -173,6 +195,7 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
             with pytest.raises(ManagerSays, match="token"):
                 ManagerDoor(door.url, token).ask("GET", "/status")
         assert door.ask("GET", "/status")["routing"] == "delegation"
+        _history_says_who_it_was(tmp_path, door)
         assert door.ask("GET", "/explain", topic="a/b")["legs"]
         city.kill("manager", signal.SIGTERM)
         assert not (tmp_path / "manager" / "manager.json").exists()

@@ -8,26 +8,25 @@ import signal
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.cli.cities import city_process, write_city
 from tests.joints.test_city_and_lake import (
     AREAS,
     HOMES,
-    SETTINGS,
     Observer,
     Recorded,
-    finish,
     judge_second_hand,
     play,
     rows_of_the_lake,
-    start,
 )
+from tests.pipeline.commands import answer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Recorded:
     directory = tmp_path_factory.mktemp("overlay")
     lake, config, observer = directory / "lake", directory / "metromq.toml", Observer()
     config.write_text(f'[recorder]\nlake = "{lake}"\n\n[journal]\nrecord_qos0 = true\n')
@@ -40,10 +39,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         play(city, observer)
         assert city.end(signal.SIGINT) == 0
     observer.reached = {f"{area}/value": {"b22"} for area in AREAS.values()}
-    settings = [word for setting in SETTINGS for word in ("--conf", setting)]
-    run = ("-m", "metromq.cli.main", "pipeline", "run", "--once", "--refresh", "0", "--lake", str(lake), *settings)
-    finish(start(*run))
-    checked = finish(start("-m", "metromq.cli.main", "pipeline", "check", "--json", "--lake", str(lake)))
+    answer(spark, "run", "--once", "--refresh", "0", "--lake", str(lake))
+    checked = answer(spark, "check", "--json", "--lake", str(lake))
     return Recorded(observer, {"lake": rows_of_the_lake(Path(lake))}, json.loads(checked))
 
 

@@ -100,6 +100,23 @@ def take_to_the_end(who: Paho) -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", [V5, V311])
+def test_a_retained_value_of_another_broker_comes_once(city: CityProcess, version: int) -> None:
+    """The first who wants it here makes the broker ask for it: it must not come beside the replay as well."""
+    topics = [f"state{version}/{number}" for number in range(5)]
+    with client(city.place("b00")[1], V5) as who:
+        for topic in topics:
+            who.publish(topic, topic.encode(), 1, retain=True)
+        with client(city.place("b22")[1], version) as reader:
+            assert reader.subscribe(f"$replay/since/10m/state{version}/#", 0) == [0]
+            wait_for(lambda: reader.messages.qsize() >= len(topics), "the values")
+            who.publish(f"state{version}/9", b"live", 1, retain=True)
+            wait_for(lambda: reader.messages.qsize() > len(topics), "a live message")
+            assert [reader.messages.get().payload for _ in topics] == [topic.encode() for topic in topics]
+            assert reader.messages.get().payload == b"live"
+            assert reader.nothing_more()
+
+
+@pytest.mark.parametrize("version", [V5, V311])
 def test_no_gap_and_no_double_at_the_switch(city: CityProcess, version: int) -> None:
     word = f"switch{version}"
     old = publish_some(city, word)

@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty
 
 import pytest
+from pyspark.sql import SparkSession
 
 from metromq.city_file import city_text
 from metromq.federation.city import Membership, grid_city
@@ -21,11 +22,11 @@ from metromq.pipeline.lake import Lake
 from tests.cli.cities import metromq, wait_for
 from tests.cli.test_wrong_clock import AHEAD_S, LIBRARIES, serve
 from tests.clients.paho_client import V5, Paho, client
-from tests.joints.test_city_and_lake import SETTINGS, finish, start
 from tests.peers import free_ports
+from tests.pipeline.commands import answer
 
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not LIBRARIES, reason="needs libfaketime (Debian package libfaketime)"),
     pytest.mark.skipif(bool(os.environ.get("LD_PRELOAD")), reason="another library is preloaded"),
 ]
@@ -33,7 +34,6 @@ pytestmark = [
 HOMES = ("b00", "b11", "b22")
 WRONG = "b11"
 EACH = 6
-CONF = [word for setting in SETTINGS for word in ("--conf", setting)]
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ def play(observer: Observer, ports: dict[str, int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Story:
     directory = tmp_path_factory.mktemp("wrong")
     file, data, lake, config = (directory / name for name in ("city.toml", "data", "lake", "metromq.toml"))
     ports = dict(zip(HOMES, free_ports(3), strict=True))
@@ -116,7 +116,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             wait_for(lambda home=home: (data / home / "broker.json").is_file(), f"{home} running")  # type: ignore[misc]
         wait_for(lambda: are_compared(data), "clocks being compared")
         play(observer, ports)
-    finish(start("-m", "metromq.cli.main", "pipeline", "run", "--once", "--lake", str(lake), *CONF))
+    answer(spark, "run", "--once", "--lake", str(lake))
     return Story(observer, Lake(lake))
 
 

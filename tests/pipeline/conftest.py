@@ -1,4 +1,4 @@
-"""One Spark session and one object store for all tests of the pipeline: a start costs seconds, its use nothing."""
+"""Lakes for tests of the pipeline, and one object store for all of them: a start costs seconds, its use nothing."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,27 +6,9 @@ from pathlib import Path
 
 import pytest
 from bench.object_store import BUCKET, object_store
-from pyspark.sql import SparkSession
 
-from metromq.pipeline import spark as spark_start
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
-
-# Compiling queries pays for millions of rows, not for tens; the tests of the command, kills and cluster do compile.
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": f"{spark_start.java_options()} -XX:TieredStopAtLevel=1",
-}
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = spark_start.start("local[2]", memory="768m", app="metromq-tests", settings=QUICK)
-    yield session
-    spark_start.stop(session)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-DEADLINE_S = 300.0
+DEADLINE_S = 900.0
 COMMAND = [sys.executable, "-m", "metromq.cli.main"]
 
 

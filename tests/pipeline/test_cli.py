@@ -2,16 +2,14 @@
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from metromq.cli.main import group
-from metromq.cli.pipeline import asking, keeping, loading
+from metromq.cli.pipeline import keeping, loading
+from metromq.cli.pipeline.printing import show
 from metromq.errors import UsageError
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
@@ -20,6 +18,8 @@ from metromq.pipeline.landing import Landing
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.bad_decoder import without_notes
+from tests.pipeline.commands import on_session
+from tests.pipeline.commands import pipeline as metromq
 from tests.pipeline.data import T0_US, journal_of, land, window
 from tests.pipeline.processes import COMMAND, Program, until
 
@@ -27,17 +27,20 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def session(master: str, memory: str, conf: Sequence[str]) -> Iterator[SparkSession]:
-        yield spark
-
-    for module in (asking, keeping, loading):
-        monkeypatch.setattr(module, "spark_session", session)
+def shared(spark: SparkSession) -> Iterator[None]:
+    with on_session(spark):
+        yield
 
 
-def metromq(*arguments: str) -> Result:
-    return CliRunner().invoke(group, ["pipeline", *arguments], catch_exceptions=False)
+def test_a_file_has_no_edge_at_which_a_row_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show(["first", "second"], [["x", "a word " * 20], ["y", "another " * 20]])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    monkeypatch.setenv("COLUMNS", "40")
+    show(["first", "second"], [["x", "a word " * 20]])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
 
 
 @pytest.mark.usefixtures("shared")

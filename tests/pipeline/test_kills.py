@@ -23,11 +23,13 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.protocol.session.records import decode_message
 from tests.pipeline.processes import COMMAND, Program, until
+from tests.pipeline.settings import LIGHT
 
 KILLS = int(os.environ.get("METROMQ_KILLS", "3"))
-pytestmark = pytest.mark.timeout(300 + 120 * KILLS)
+pytestmark = pytest.mark.timeout(1800 + 300 * KILLS)
 VICTIMS = ("recorder", "driver", "broker")
 SPARK = ["--master", "local[2]", "--memory", "512m"]
+SPARK += [word for name, value in LIGHT.items() for word in ("--conf", f"{name}={value}")]
 
 
 class Load:

@@ -141,7 +141,7 @@ def test_leftovers_of_killed_jobs_go(
     assert lake.open("messages").version() >= version
 
 
-def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+def test_sql(spark: SparkSession, lake: Lake, landing: Landing, capfd: pytest.CaptureFixture[str]) -> None:
     land_messages(landing, "b1", 0, [plain_message("a", T0_US, payload=b'{"value": 4, "unit": "C"}')])
     take(spark, lake, landing)
     query = "SELECT broker, value, json:unit::string AS unit FROM messages"
@@ -151,8 +151,11 @@ def test_sql(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     assert row["time"].tzinfo is not None
     with pytest.raises(UsageError, match=r"nowhere.*tables: messages"):
         ask(spark, lake, "SELECT * FROM nowhere", 9)
-    with pytest.raises(UsageError, match="tables:"):
+    with pytest.raises(UsageError, match=r"SYNTAX_ERROR.* \(tables:"):
         ask(spark, lake, "SELEKT", 9)
+    with pytest.raises(UsageError, match="nosuch"):
+        ask(spark, lake, "SELECT nosuch FROM messages", 9)
+    assert "SQLQueryContextLogger" not in capfd.readouterr().err  # Spark's pages about it
 
 
 def test_a_lake_that_is_not_there(tmp_path: Path) -> None:

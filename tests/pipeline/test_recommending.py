@@ -38,7 +38,10 @@ def test_days_that_agree_are_sure() -> None:
     assert (found.certainty, found.days, found.days_best) == ("sure", 2, 2)
     assert (found.saved, round(found.lowest_share, 2), round(found.highest_share, 2)) == (70, 0.7, 0.75)
     assert "than central as now" in found.sentence
-    assert found.apply == "To apply it, stop the city, then: metromq up geographic"
+    assert found.apply == (
+        'To apply it, metromq city show > city.toml, write routing = "geographic" into it, remove the line "central", '
+        "then: metromq city apply city.toml."
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_what_a_file_needs_to_change() -> None:
     assert found is not None
     assert 'routing = "geographic"' in found.apply
     assert 'remove the line "central"' in found.apply
-    assert found.apply.endswith("metromq up my/city.toml.")
+    assert found.apply.endswith("then: metromq city apply my/city.toml.")  # tests/joints/test_changing_city.py does
     other = recommend({MONDAY: costs(central=1, geographic=50)}, grid_city("geographic", count=4), "c.toml")
     assert other is not None
     assert 'routing = "central" and central = "b00"' in other.apply

@@ -116,6 +116,17 @@ def test_telemetry_is_shipped_and_leaves_the_spool(tmp_path: Path, landing: Land
     assert (landed["subject"], landed["name"], landed["publications"], landed["site"]) == ("topic", "a", 1, "north")
 
 
+def test_windows_of_the_manager_land_under_its_own_name(tmp_path: Path, landing: Landing) -> None:
+    """Ingest rejects a file whose rows are of another broker than its name says."""
+    row = TelemetryRow("service-topic", "noise", "noise/pier/level", bytes=2)
+    spool_window(tmp_path / "data", TelemetryWindow("manager", "manager", 0, 10.0, 1, (row,)))
+    spool_window(tmp_path / "data", TelemetryWindow("../b2", "manager", 0, 10.0, 2, (row,)))
+    recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path / "data")
+    recorder.step()
+    assert [(file.kind, file.broker) for file in landing.files()] == [("telemetry", "manager")]
+    assert spooled(tmp_path / "data") == [], "one that cannot name files is set aside"
+
+
 def test_a_window_that_cannot_be_read_is_named_and_does_not_stop_the_rest(tmp_path: Path, landing: Landing) -> None:
     row = TelemetryRow("topic", "a", publications=1, publishers=1)
     broken = spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 0, 10.0, 1, (row,)))

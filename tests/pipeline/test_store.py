@@ -3,6 +3,8 @@
 import os
 import pickle
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import date
@@ -12,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import FileSelector, S3FileSystem
 
 from metromq.errors import LakeConflict, UsageError
 from metromq.pipeline import lease
@@ -108,6 +111,21 @@ def test_what_is_missing_is_named(s3: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UsageError, match=r"not set in the environment: AWS_SECRET_ACCESS_KEY"):
         store_at(s3).check()
+
+
+def test_the_line_in_the_docs_that_makes_a_bucket(s3_server: dict[str, str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "pipeline.md"
+    (line,) = [line for line in page.read_text().splitlines() if line.startswith('python3 -c "from pyarrow')]
+    code = (
+        line.split('"')[1].replace("http://127.0.0.1:4566", s3_server["AWS_ENDPOINT_URL"]).replace("bucket'", "docs'")
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | s3_server, check=True)
+    assert any(
+        item.base_name == "docs"
+        for item in S3FileSystem(
+            access_key="test", secret_key="test", region="us-east-1", endpoint_override=s3_server["AWS_ENDPOINT_URL"]
+        ).get_file_info(FileSelector(""))
+    )
 
 
 def test_a_store_that_does_not_answer(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,14 @@ Whoever has the token can run programs on this machine: keep it, and the API, to
 @click.option("--looks", type=click.IntRange(1, 1000), default=3, show_default=True, help="A wish must last so long.")
 @click.option("--dwell", "dwell_s", type=float, default=600.0, show_default=True, help="Seconds that moves stay.")
 @click.option("--span", "span_s", type=float, default=120.0, show_default=True, help="Seconds of traffic that count.")
+@click.option(
+    "--window",
+    "window_s",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds of service telemetry that are written at once.",
+)
 @click.option("--lake", metavar="LAKE", help="Statistics from a lake's tables, a directory or URI.")
 @click.option(
     "--data",
@@ -59,6 +67,7 @@ def command(
     looks: int,
     dwell_s: float,
     span_s: float,
+    window_s: float,
     lake: str | None,
     data: Path,
 ) -> None:
@@ -68,7 +77,7 @@ def command(
     """
     city = city_running(city_name, data, os.environ)
     loop = LoopOptions(every_s, LoopSettings(policy, levels), Patience(looks, dwell_s))
-    options = ManagerOptions(data, tunnels, span_s, loop=loop)
+    options = ManagerOptions(data, tunnels, span_s, window_s, loop)
     reader = lake_statistics(lake, span_s) if lake is not None else None
     try:
         address = split_address(listen)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def command(
     if unknown:
         raise UsageError(f"--filter names {', '.join(unknown)}, for which there is no --edge")
     door = find_manager(DEFAULT_DATA, manager, token_file) if manager is not None else None
+    if door is not None:
+        door = dataclasses.replace(door, author=f"proxy {name}")
     if door is not None and central is None:
         body = {"listen": _reached(listen), "wait_s": 0}
         central = str(door.ask("PUT", f"/proxies/{name}", body)["central"])

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,15 @@ def find_manager(data: Path, url: str | None = None, token_file: Path | None = N
         token = file.read_text().strip()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}; name the token's file with --token-file") from None
-    return ManagerDoor(url, token, os.environ.get("USER", ""))
+    return ManagerDoor(url, token, _user())
+
+
+def _user() -> str:
+    """Who gives the command; the environment may not say it, or not truly."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
 
 
 def need_manager(data: Path, url: str | None = None, token_file: Path | None = None) -> ManagerDoor:

@@ -16,6 +16,7 @@ from metromq.federation.city import (
 )
 from metromq.federation.delegations import Delegation, delegations_of
 from metromq.federation.description import (
+    CHANGEABLE,
     Description,
     city_of,
     differences,
@@ -54,6 +55,7 @@ from metromq.federation.status import (
 )
 
 __all__ = [
+    "CHANGEABLE",
     "DOWN",
     "RESTING",
     "UNREACHABLE",

@@ -19,7 +19,7 @@ from metromq.reading import read_data
 FORMER_S: Final = 86_400.0  # so long who was at home in an area still hears of subscriptions there
 MOST_KEPT: Final = 20  # descriptions that a broker remembers
 # Routings that change into each other while the city runs.
-_CHANGEABLE: Final = ("central", "flood-publications", "flood-subscriptions", "geographic", "overlay")
+CHANGEABLE: Final = ("central", "flood-publications", "flood-subscriptions", "geographic", "overlay")
 # What cannot change while the city runs, and why.
 _FIXED: Final = {
     "name": "the name is what brokers know their city by",
@@ -185,7 +185,7 @@ def steps_to(before: City, after: City) -> tuple[City, ...]:
     if (before.routing, before.central) == (after.routing, after.central):
         return (dataclasses.replace(after, beside="", beside_central=""),)
     for routing in (before.routing, after.routing):
-        if routing not in _CHANGEABLE:
+        if routing not in CHANGEABLE:
             raise UsageError(f"routing = {routing}, and its central broker, cannot be changed while the city runs")
     if before.names != after.names:
         raise UsageError("change the routing and the brokers one after the other: each is a change of its own")

@@ -246,7 +246,7 @@ def ask(spark: "SparkSession", lake: Lake, query: str, limit: int) -> Answer:
         frame = _readable(spark.sql(query), query)
     except (AnalysisException, ParseException) as error:
         tables = ", ".join(names) or "none yet: run `metromq pipeline run` first"
-        raise UsageError(f"{str(error).splitlines()[0]} (tables: {tables})") from error
+        raise UsageError(f"{str(error).strip().splitlines()[0]} (tables: {tables})") from error
     columns = [column.to_pylist() for column in frame.limit(limit).toArrow().columns]
     return Answer(
         list(frame.columns), [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]

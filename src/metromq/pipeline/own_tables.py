@@ -155,9 +155,13 @@ def _judged(messages: DataFrame, model: Payloads) -> DataFrame:
     rows = _windowed(published, "time", model.window_minutes).withColumn(
         "_fields", F.from_json("payload_json", schema, options)
     )
-    reason = F.when(F.col("payload_json").isNull(), "it is not JSON").when(
-        F.col(f"_fields.{_BAD}").isNotNull(), "a field has another type, or it is no object"
+    bad = F.col(f"_fields.{_BAD}").isNotNull()
+    reason = F.when(F.col("payload_json").isNull(), "it is not JSON, or has a name twice").when(
+        ~F.col("payload_json").rlike(r"^\s*\{"), "it is no object"
     )
+    for name, kind in declared.columns.items():
+        alone = F.from_json("payload_json", f"{name} {kind}, {_BAD} string", options)
+        reason = reason.when(bad & alone[_BAD].isNotNull(), f"{name} is no {kind}")
     for name in declared.required:
         reason = reason.when(F.col(f"_fields.{name}").isNull(), f"{name} is missing")
     return rows.withColumn("reason", reason)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, Literal
 
-from metromq.federation import City
+from metromq.federation import CHANGEABLE, City
 from metromq.federation.routing import ROUTINGS
 from metromq.pipeline.whatif import ChoiceCost
 
 Certainty = Literal["one day only", "sure", "unsure"]
+_SHOWN: Final = "metromq city show > city.toml"
 STEADY: Final = 0.1  # a saving that moves by less than this between days, as a share of all, is called steady
 
 
@@ -101,12 +102,14 @@ def _how_sure(found: Recommendation) -> str:
 
 
 def _apply(routing: str, city: City | None, file: str) -> str:
-    """What to type or change; there is no command that changes the routing of a running city."""
+    """What to type and change, while the city runs if its routing can change then."""
     if city is None:
-        return f'To apply it, set routing = "{routing}" in the city\'s file, then stop the city and start it again.'
+        return f'To apply it, {_SHOWN}, write routing = "{routing}" into it, then: metromq city apply city.toml.'
     if city.routing == routing:
         return "Nothing has to change."
-    if not file.endswith(".toml"):
+    runs = city.routing in CHANGEABLE and routing in CHANGEABLE
+    named = file.endswith(".toml")
+    if not named and not runs:
         return f"To apply it, stop the city, then: metromq up {routing}"
     central = city.central or city.brokers[0].name
     changed = replace(city, routing=routing, central=central if routing == "central" else "")  # type: ignore[arg-type]
@@ -114,6 +117,8 @@ def _apply(routing: str, city: City | None, file: str) -> str:
     without = ', remove the line "central"' if city.central and routing != "central" else ""
     missing = [f"{where} {what}" for where, what in changed.problems()]
     first = f" It also needs: {'; '.join(missing)}." if missing else ""
-    return (
-        f"To apply it, write {' and '.join(lines)} into {file}{without}, stop the city, then: metromq up {file}.{first}"
-    )
+    change = f"write {' and '.join(lines)} into {file if named else 'it'}{without}"
+    if not runs:
+        return f"To apply it, {change}, stop the city, then: metromq up {file}.{first}"
+    begin = "" if named else f"{_SHOWN}, "
+    return f"To apply it, {begin}{change}, then: metromq city apply {file if named else 'city.toml'}.{first}"

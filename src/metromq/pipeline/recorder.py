@@ -152,11 +152,12 @@ class Recorder:
         for path in paths:
             try:
                 window = read_window(path)
-            except TelemetryDamaged as error:
+                owner = check_broker_name(window.broker)  # the city's manager leaves its windows here too
+            except (TelemetryDamaged, UsageError) as error:
                 set_aside(path, str(error))
                 unreadable.append(str(error))
                 continue
-            file = LandedFile(TELEMETRY, self.broker, window.start_us, window.sequence)
+            file = LandedFile(TELEMETRY, owner, window.start_us, window.sequence)
             self._landing.put(file, window_table(window))
             path.unlink()
         return len(paths) - len(unreadable), tuple(unreadable)

@@ -123,7 +123,7 @@ TABLES: Final[Mapping[str, TableSpec]] = {
         ),
         _table(
             "traffic",
-            "topic x site x minute: publications, bytes, who, how far",
+            "topic x broker x minute: publications, bytes, who, how far",
             [
                 *_WINDOW,
                 ("broker", pa.string()),
@@ -143,7 +143,7 @@ TABLES: Final[Mapping[str, TableSpec]] = {
         ),
         _table(
             "traffic_hours",
-            "topic x site x hour: the same added up, so that a day is small",
+            "topic x broker x hour: the same added up, so that a day is small",
             [
                 *_WINDOW,
                 ("broker", pa.string()),

@@ -17,10 +17,14 @@ from metromq.control.core import (
     STUCK,
     ActionPlan,
     Device,
+    DeviceSet,
     Effect,
     ManagerCore,
+    ProxyPlace,
+    ProxySeen,
     Record,
     Run,
+    ServiceRestarted,
     ServiceSpec,
     State,
     Step,
@@ -76,13 +80,19 @@ class Crashed(Exception):
 
 
 class Shell:
-    """As the manager's: writes first. It crashes after so many things that it did."""
+    """As the manager's: writes first. It crashes after so many things that it did. Every other one that starts finds a
+    log that began anew with a snapshot."""
 
     def __init__(self, world: World, log: list[bytes], lives: int) -> None:
         self.world, self.log, self.lives = world, log, lives
         self.state = State()
         for line in log:
             self.state.apply(decode_record(line))
+        if lives % 2 and log:
+            log[:] = [encode_record(Record(self.state.last, 1.0, "manager", self.state.snapshot(1, 10))), *log[-3:]]
+            self.state = State()
+            for line in log:
+                self.state.apply(decode_record(line))
         self.core = ManagerCore(self.state)
 
     def live(self) -> None:
@@ -212,6 +222,37 @@ def test_undo_restores_what_was_before() -> None:
     back = undo_steps(state.plans[1], after)
     assert [step.action for step in back.steps] == ["stop-service", "delegate", "tell-proxies"]
     assert back.steps[1].where == ""
+
+
+def test_a_snapshot_is_all_that_its_records_come_to() -> None:
+    shell = Shell(World(), [], 10_000)
+    for _ in range(3):
+        shell.carry(shell.core.accept(entry(), "me", 1.5)[1])
+        shell.carry(shell.core.accept(ActionPlan("delegate", "x", (Step(DELEGATE, "x", "b2"),)), "me", 1.0)[1])
+    shell.carry(shell.core.note(DeviceSet(Device("d9", "b2")), "me", 1.0))
+    shell.carry(shell.core.note(ProxySeen(ProxyPlace("gate", "127.0.0.1:1")), "me", 1.0))
+    shell.carry(shell.core.note(ServiceRestarted("noise", 7), "manager", 1.0))
+    kept = State()
+    kept.apply(decode_record(encode_record(Record(shell.state.last, 1.0, "m", shell.state.snapshot(100, 100)))))
+    assert {name: value for name, value in vars(kept).items() if name != "_appliers"} == {
+        name: value for name, value in vars(shell.state).items() if name != "_appliers"
+    }
+    assert not [name for name, value in vars(kept).items() if not value], "every kind of thing was there"
+
+
+def test_a_snapshot_keeps_the_newest_plans_and_those_that_somebody_needs() -> None:
+    shell = Shell(World(), [], 10_000)
+    shell.carry(shell.core.accept(entry(), "me", 1.5)[1])
+    for _ in range(5):
+        shell.carry(shell.core.accept(ActionPlan("delegate", "x", (Step(DELEGATE, "x", "b2"),)), "me", 1.0)[1])
+    waiting, _ = shell.core.accept(entry(), "me", 1.5)
+    kept = shell.state.snapshot(2, 10)
+    assert [plan.number for plan in kept.plans] == [1, 5, 6, waiting]
+    after = State()
+    after.apply(Record(shell.state.last, 1.0, "m", kept))
+    for line in shell.log:  # history speaks of plans that are forgotten
+        after.apply(decode_record(line))
+    assert list(after.plans) == [1, 5, 6, waiting]
 
 
 def test_a_record_comes_back_as_it_was() -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,23 @@ class LiveCity:
         keep_city(data, self.city)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def _spawn(self, name: str, *words: str) -> None:
+    def _spawn(self, name: str, *words: str, program: tuple[str, ...] = ("metromq.cli.main",)) -> None:
         with open(self.data / f"{name}.out", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "metromq.cli.main", *words],
+                [sys.executable, "-m", *program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=os.environ | COUNTING,
             )
 
-    def start_broker(self, name: str) -> None:
+    def start_broker(self, *names: str) -> None:
+        """All at once: most of a start is reading code."""
         file = str(self.data / "city.toml")
-        self._spawn(name, "serve", "--city", file, "--name", name, "--data", str(self.data))
-        wait_for(lambda: self.answers(self.port(name)), f"{name} answers")
+        for name in names:
+            self._spawn(name, "serve", "--city", file, "--name", name, "--data", str(self.data))
+        for name in names:
+            wait_for(partial(self.answers, self.port(name)), f"{name} answers")
 
     def port(self, name: str) -> int:
         return self.city.broker(name).port
@@ -70,8 +74,19 @@ class LiveCity:
             return False
         return True
 
+    def start_dying_manager(self, action: str) -> None:
+        """It is killed when it begins a step of that kind, which may be at once."""
+        words = ("manager", "--data", str(self.data), "--listen", "127.0.0.1:0")
+        self._spawn("manager", *words, program=("tests.control.manager.dying", action))
+
+    def await_death(self, name: str) -> None:
+        assert self._processes.pop(name).wait(DEADLINE_S) == -signal.SIGKILL
+
     def start_manager(self, *options: str) -> ManagerDoor:
         self._spawn("manager", "manager", "--data", str(self.data), "--listen", "127.0.0.1:0", *options)
+        return self.find_manager()
+
+    def find_manager(self) -> ManagerDoor:
         process = self._processes["manager"]
 
         def found() -> ManagerDoor | None:
@@ -116,8 +131,7 @@ class LiveCity:
 def live_city(data: Path, *brokers: str) -> Iterator[LiveCity]:
     made = LiveCity(data)
     try:
-        for name in brokers or made.city.names:
-            made.start_broker(name)
+        made.start_broker(*(brokers or made.city.names))
         yield made
     finally:
         made.close()

@@ -73,7 +73,8 @@ def sql_command(
     DuckDB answers plain questions within a second or two. Questions that only Spark understands, or that DuckDB would
     understand otherwise, start Spark, which takes several seconds. A line on standard error says who answered.
     """
-    from metromq.pipeline import NotPlain, ask, ask_quickly, lake_or_usage_error
+    from metromq.pipeline import NotPlain, ask, ask_quickly, lake_or_usage_error, tables
+    from metromq.pipeline import spark as spark_start
 
     store = lake_or_usage_error(lake)
     began = time.monotonic()
@@ -84,7 +85,9 @@ def sql_command(
         answer = ask_quickly(store, query, limit, memory)
     except NotPlain as reason:
         engine, why = "Spark", str(reason) if only_spark else f"the question has {reason}"
-        with spark_session(master, memory, conf) as spark:
+        few = spark_start.light_settings(sum(table.rows for table in tables(store)))
+        light = [f"{name}={value}" for name, value in few.items()]
+        with spark_session(master, memory, [*light, *conf]) as spark:
             answer = ask(spark, store, query, limit)
     output(as_json, answer.columns, answer.rows)
     because = f" ({why})" if engine == "Spark" else ""

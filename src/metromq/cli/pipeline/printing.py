@@ -1,7 +1,9 @@
 """Answers of `metromq pipeline`, as a table for people or as JSON for programs."""
 
 import json
+import os
 import re
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_NO_EDGE = 100_000
 _NUMBER = re.compile(r"-?[0-9][0-9,.e+-]*")
 
 
@@ -35,4 +38,6 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text("" if value is None else str(plain(value))) for value in row))
-    Console().print(table)
+    # Programs and files have no edge at which a line must break; a terminal has, and COLUMNS may say where.
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
+    Console(width=wide).print(table)

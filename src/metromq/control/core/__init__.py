@@ -23,6 +23,7 @@ from metromq.control.core.records import (
     ProxySeen,
     Record,
     ServiceRestarted,
+    Snapshot,
     decode_record,
     encode_record,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "ServiceRestarted",
     "ServiceSpec",
     "ServiceState",
+    "Snapshot",
     "State",
     "Statistics",
     "Step",

@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from metromq.control.core.words import ActionPlan, Device, ProxyPlace
+from metromq.control.core.words import ActionPlan, Device, ProxyPlace, ServiceSpec
 from metromq.errors import ConfigError
 from metromq.reading import read_data
 
@@ -76,8 +77,51 @@ class ServiceRestarted:
     times: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    number: int
+    plan: ActionPlan
+    author: str
+    time: float
+    phase: str
+    at: int
+    results: tuple[tuple[int, str], ...]
+    why: str
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptService:
+    spec: ServiceSpec
+    device: str
+    plan: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that the records up to this one's number come to: those are not needed any more, but as history."""
+
+    devices: tuple[Device, ...]
+    proxies: tuple[ProxyPlace, ...]
+    services: tuple[KeptService, ...]
+    plans: tuple[KeptPlan, ...]
+    brokers: tuple[str, ...]
+    filters: Mapping[str, str]
+    moved: Mapping[str, float]
+
+
 Change = (
-    DeviceSet | DeviceGone | ProxySeen | ProxyGone | PlanAccepted | StepBegun | StepEnded | PlanEnded | ServiceRestarted
+    DeviceSet
+    | DeviceGone
+    | ProxySeen
+    | ProxyGone
+    | PlanAccepted
+    | StepBegun
+    | StepEnded
+    | PlanEnded
+    | ServiceRestarted
+    | Snapshot
 )
 KINDS: Final[dict[str, type[Any]]] = {
     "device": DeviceSet,
@@ -89,6 +133,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "step-ended": StepEnded,
     "plan-ended": PlanEnded,
     "restarted": ServiceRestarted,
+    "snapshot": Snapshot,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 

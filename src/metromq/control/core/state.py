@@ -7,12 +7,15 @@ from typing import Any, Final
 from metromq.control.core.records import (
     DeviceGone,
     DeviceSet,
+    KeptPlan,
+    KeptService,
     PlanAccepted,
     PlanEnded,
     ProxyGone,
     ProxySeen,
     Record,
     ServiceRestarted,
+    Snapshot,
     StepBegun,
     StepEnded,
 )
@@ -82,16 +85,45 @@ class State:
             StepEnded: self._step_ended,
             PlanEnded: self._plan_ended,
             ServiceRestarted: self._restarted,
+            Snapshot: self._restored,
         }
 
     def apply(self, record: Record) -> None:
-        self.last = record.number
-        self._appliers[type(record.change)](record, record.change)
+        """What a snapshot contains already is only history."""
+        if record.number > self.last or isinstance(record.change, Snapshot):
+            self.last = record.number
+            self._appliers[type(record.change)](record, record.change)
+
+    def snapshot(self, most_plans: int, most_moved: int) -> Snapshot:
+        """Everything, but of the plans that have ended only the newest and those of services, and the last moves."""
+        needed = {service.plan for service in self.services.values()}
+        ended = [number for number, plan in self.plans.items() if plan.phase not in OPEN and number not in needed]
+        dropped = set(ended[: max(0, len(ended) - most_plans)])
+        moved = sorted(self.moved.items(), key=lambda item: item[1])[-most_moved:]
+        return Snapshot(
+            tuple(self.devices.values()),
+            tuple(self.proxies.values()),
+            tuple(KeptService(one.spec, one.device, one.plan, one.restarts) for one in self.services.values()),
+            tuple(_kept(plan) for number, plan in self.plans.items() if number not in dropped),
+            tuple(sorted(self.brokers)),
+            dict(self.filters),
+            dict(moved),
+        )
 
     @property
     def current(self) -> PlanState | None:
         """The oldest plan that is not at its end: plans are carried out one after the other."""
         return next((plan for plan in self.plans.values() if plan.phase in OPEN), None)
+
+    def _restored(self, record: Record, kept: Snapshot) -> None:
+        self.devices = {device.name: device for device in kept.devices}
+        self.proxies = {proxy.name: proxy for proxy in kept.proxies}
+        self.services = {
+            one.spec.name: ServiceState(one.spec, one.device, one.plan, one.restarts) for one in kept.services
+        }
+        self.plans = {one.number: _restored(one) for one in kept.plans}
+        self.brokers = set(kept.brokers)
+        self.filters, self.moved = dict(kept.filters), dict(kept.moved)
 
     def _device_set(self, record: Record, change: DeviceSet) -> None:
         self.devices[change.device.name] = change.device
@@ -165,3 +197,13 @@ class State:
         service = self.services.get(change.name)
         if service is not None:
             service.restarts = change.times
+
+
+def _kept(plan: PlanState) -> KeptPlan:
+    results = tuple(plan.results.items())
+    return KeptPlan(plan.number, plan.plan, plan.author, plan.time, plan.phase, plan.at, results, plan.why, plan.ended)
+
+
+def _restored(kept: KeptPlan) -> PlanState:
+    results = dict(kept.results)
+    return PlanState(kept.number, kept.plan, kept.author, kept.time, kept.phase, kept.at, results, kept.why, kept.ended)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hmac
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -61,6 +60,7 @@ from metromq.control.manager.answers import (
 from metromq.control.manager.loads import load_of
 from metromq.control.manager.manager import Manager
 from metromq.control.manager.proxies import ProxyTable
+from metromq.control.manager.tokens import Tokens
 from metromq.control.tracing import live_ask, trace
 from metromq.errors import MetroError, UsageError
 from metromq.federation import is_filter, to_json
@@ -90,9 +90,8 @@ def provide_manager(state: AppState) -> Manager:
 
 
 def author_of(request: Request[Any, Any, Any]) -> str:
-    """Whoever has the token may call themselves what they like: the audit log keeps it."""
-    said = request.headers.get("x-author", "")
-    return said[:64] if said.isprintable() and said else "api"
+    """Whoever has a token of their own is called so; with the manager's own one they say who they are."""
+    return str(request.state["author"])
 
 
 async def answer_for(manager: Manager, plan: ActionPlan, dry_run: bool, wait_s: float, author: str) -> PlanAnswer:
@@ -376,10 +375,15 @@ def _refusal(request: Request[Any, Any, Any], error: MetroError) -> Response[dic
 
 
 def make_app(manager: Manager, token: str) -> Litestar:
+    tokens = Tokens(manager.place.directory, token)
+
     def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-        given = connection.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), f"Bearer {token}".encode()):
+        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        name = tokens.name_of(given) if scheme == "Bearer" else None
+        if name is None:
             raise NotAuthorizedException(detail="send the manager's token: Authorization: Bearer TOKEN")
+        said = connection.headers.get("x-author", "")[:64]
+        connection.state["author"] = name or (said if said and said.isprintable() else tokens.owner())
 
     document = OpenAPIConfig(
         title="MetroMQ manager",

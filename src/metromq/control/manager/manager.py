@@ -19,6 +19,7 @@ from metromq.control.core import (
     Record,
     Run,
     ServiceRestarted,
+    Snapshot,
     State,
     Statistics,
     Supervision,
@@ -39,7 +40,9 @@ from metromq.errors import MetroError
 from metromq.federation import City
 
 LOOK_S = 0.5
-MOST_REMEMBERED = 10_000  # records that history shows without reading the file
+MOST_REMEMBERED = 10_000  # records that history shows; the log has at most twice as many
+MOST_PLANS = 1_000  # that have ended, and can be shown and undone
+MOST_MOVED = 10_000  # filters whose last move is known
 BACK_FOR_S = 3.0  # who is there again for so long gets its filters again
 
 
@@ -110,9 +113,22 @@ class Manager:
     # Effects.
 
     def _remember(self, record: Record) -> None:
+        if isinstance(record.change, Snapshot):
+            return  # nobody's change
         self.records.append(record)
         if len(self.records) > 2 * MOST_REMEMBERED:
             del self.records[:MOST_REMEMBERED]
+
+    def _shorten(self) -> None:
+        """The log begins anew, and this manager knows from now on what the next one will read there."""
+        if self._log.lines > 2 * MOST_REMEMBERED:
+            kept = Record(self.state.last, time.time(), "manager", self.state.snapshot(MOST_PLANS, MOST_MOVED))
+            try:
+                self._log.begin_anew(kept, self.records[-MOST_REMEMBERED:])
+            except OSError as error:  # it stays long, and is whole
+                self.tell(f"the log could not be shortened: {error}")
+                return
+            self.state.apply(kept)
 
     def _carry(self, effects: list[Effect]) -> None:
         """Writes are on disk before anything that follows them is done."""
@@ -120,6 +136,7 @@ class Manager:
         self._log.append(written)
         for record in written:
             self._remember(record)
+        self._shorten()
         for effect in effects:
             if isinstance(effect, Run):
                 self.spawn(self._run(effect))

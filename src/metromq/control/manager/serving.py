@@ -1,35 +1,20 @@
 """Serves the manager's API until a signal comes, and says where in the data directory."""
 
 import asyncio
-import contextlib
 import json
 import os
-import secrets
 import signal
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import uvicorn
 
 from metromq.control.asking_manager import PLACE_FILE, TOKEN_FILE, manager_directory
 from metromq.control.manager.api import make_app
 from metromq.control.manager.manager import Manager
+from metromq.control.manager.tokens import own_token
 from metromq.errors import ConfigError
 from metromq.files import replace_file
-
-
-def own_token(directory: Path) -> str:
-    """Made at the first start and kept: only its user can read it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / TOKEN_FILE
-    with contextlib.suppress(OSError):
-        known = file.read_text().strip()
-        if known:
-            return known
-    token = secrets.token_urlsafe(32)
-    replace_file(file, token + "\n", mode=0o600)
-    return token
 
 
 async def serve_manager(manager: Manager, listen: tuple[str, int], tell: Callable[[str], None]) -> None:

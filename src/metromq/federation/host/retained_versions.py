@@ -221,9 +221,13 @@ class RetainedVersions:
     def _give(self, message: Message) -> None:
         hub = self._hub
         for target in hub.routes.find(message.topic.encode()).targets:
-            if not self._is_waiting(target.session, message.topic):
-                hub.retained.send(target.session, message, min(target.qos, message.qos), target.identifiers)
-                hub.delivery.pump(target.session)
+            if self._is_waiting(target.session, message.topic):
+                continue
+            qos, gate = min(target.qos, message.qos), target.session.gate
+            if qos == 0 and gate is not None and gate.takes(message, target.identifiers):
+                continue  # who asked for a replay gets it there, if it is as young as that
+            hub.retained.send(target.session, message, qos, target.identifiers)
+            hub.delivery.pump(target.session)
 
     def _deletions(self, topic_filter: str) -> list[Message]:
         found: list[Message] = []
