@@ -15,6 +15,7 @@ SUITES = (
     "growth",
     "changing",
     "overlay",
+    "overlay_live",
     "pipeline",
 )  # modules of this package with `main(argv)`
 

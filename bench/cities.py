@@ -20,6 +20,8 @@ from metromq.federation.city import City
 from metromq.federation.status import RESTING, UP, CityStatus
 
 PATIENCE_S = 60.0
+START_S = 600.0  # for dozens of brokers on a busy machine,
+AT_ONCE = 6  # of which so many start at once: each needs a second of a core before it answers
 POLL_S = 0.05
 
 
@@ -40,6 +42,8 @@ class BenchCity:
 
     def __init__(self, city: City, data: Path, durability: str, settings: Mapping[str, str]) -> None:
         self.city = choose_ports(city)
+        self.detours: Mapping[tuple[str, str], int] = {}  # ports at which a broker reaches another, if not its own
+        self.all_run: Callable[[], None] = lambda: None  # called when they do, before they must have met
         self.data = data
         self._file = keep_city(data, self.city)
         self._options = CityOptions(durability)
@@ -56,10 +60,13 @@ class BenchCity:
         return self._processes[name].pid
 
     def open(self) -> None:
-        for name in self.city.names:
-            self._launch(name)
-        for name in self.city.names:
-            self._await(name)
+        for start in range(0, len(self.city.names), AT_ONCE):
+            some = self.city.names[start : start + AT_ONCE]
+            for name in some:
+                self._launch(name)
+            for name in some:
+                self._await(name)
+        self.all_run()
         self.settle()
 
     def close(self) -> None:
@@ -72,13 +79,14 @@ class BenchCity:
     def _launch(self, name: str) -> None:
         program = broker_program(self._file, self.data, name, self._options)
         program.log.parent.mkdir(parents=True, exist_ok=True)
+        detours = [f"--peer={peer}=127.0.0.1:{port}" for (own, peer), port in self.detours.items() if own == name]
         with open(program.log, "ab") as log:
             self._processes[name] = subprocess.Popen(
-                program.command, env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log
+                (*program.command, *detours), env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def _await(self, name: str) -> None:
-        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self.data / name, self.pid(name))))
+        wait_until(f"{name} starts", lambda: asyncio.run(is_ready(self.data / name, self.pid(name))), START_S)
 
     def start(self, name: str) -> None:
         self._launch(name)
@@ -100,11 +108,14 @@ class BenchCity:
         os.kill(self.pid(name), signal.SIGCONT)
 
     def status(self) -> CityStatus:
-        return asyncio.run(ask_city(self.city, self.data))
+        return asyncio.run(self.status_now())
+
+    async def status_now(self) -> CityStatus:
+        return await ask_city(self.city, self.data)
 
     def settle(self) -> None:
         """Every link up, every area at home, all tables equal, nothing waiting."""
-        wait_until("the city comes to rest", lambda: _is_settled(self.status()))
+        wait_until("the city comes to rest", lambda: _is_settled(self.status()), START_S)
 
     def between(self) -> tuple[int, int]:
         """Messages sent over links, and delivered to clients, once all that was sent has come."""

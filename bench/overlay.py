@@ -110,8 +110,7 @@ def _ask_all(addresses: tuple[str, ...], count: int, at_once: int) -> float:
         _until(lambda: asking.ask(()), jobs, lock)
         asks = [Fact(REQUEST, key_of(PUBLISHES, f"new/{number}"), city.names[0], 0) for number in range(count)]
         start = time.monotonic()
-        for first in range(0, count, at_once):
-            asking.ask(tuple(asks[first : first + at_once]))
+        asking.ask(tuple(asks), at_once)
         _until(lambda: answered[0] >= count, jobs, lock)
         took_s = time.monotonic() - start
     finally:

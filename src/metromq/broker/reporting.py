@@ -128,6 +128,8 @@ class Reporter:
             traffic=self._traffic(),
             areas=self._areas(),
             clusters=clusters_led(node.table.book, node.name) if node is not None else (),
+            worker=node.coordinator.worker if node is not None else "",
+            workers=node.coordinator.workers if node is not None else (),
             alive=node.coordinator.alive(int(hub.clock.now * 1_000_000)) if node is not None else (),
             table=f"{node.table.digest():014x}" if node is not None else "",
             links=tuple(self._link(link) for link in host.links.values()) if host is not None else (),

@@ -9,7 +9,15 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from metromq.cli.tables import brokers_table, clusters_table, links_table, problems, totals, wrong_clocks
+from metromq.cli.tables import (
+    brokers_table,
+    clusters_table,
+    links_table,
+    problems,
+    totals,
+    workers_table,
+    wrong_clocks,
+)
 from metromq.control import DEFAULT_DATA, ask_city, city_running
 from metromq.federation import UP, to_json
 
@@ -22,7 +30,8 @@ Examples:
 \b
 The column "serves" has the areas that a broker is responsible for now: 1/2@3 means since epoch 3, and (1/2@3) that
 it has taken the area over from its home broker.
-The clusters of a city with routing = "overlay" are named after the brokers that founded them.
+The clusters of a city with routing = "overlay" are named after the brokers that founded them. If it has coordination
+workers, the brokers that each decides for are listed; what brokers for which nobody decides have asked waits.
 Without --links, only links that are down, behind, relayed or carrying messages are listed. "through b21" means that
 the broker cannot be reached directly, and messages go through b21. The column "clock" says how far the clock of the
 broker at the other end is ahead.
@@ -55,7 +64,8 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
     else:
         console = Console()
         console.print(brokers_table(status, console.width))
-        for table in (clusters_table(status), links_table(status, every_link)):
+        workers = workers_table(status, bool(known.overlay.workers))
+        for table in (workers, clusters_table(status), links_table(status, every_link)):
             if table is not None:
                 console.print()
                 console.print(table)

@@ -85,6 +85,24 @@ def clusters_table(status: CityStatus) -> Table | None:
     return table
 
 
+def workers_table(status: CityStatus, has_workers: bool) -> Table | None:
+    """The coordination workers and the brokers that each decides for; None where brokers decide themselves."""
+    if not has_workers:
+        return None
+    known = next((broker.workers for broker in status.brokers if broker.workers), ())
+    brokers: dict[str, list[str]] = {name: [] for name in known}
+    for broker in status.brokers:
+        if broker.state == UP:
+            brokers.setdefault(broker.worker, []).append(broker.name)
+    table = Table(title="coordination workers", title_justify="left", box=None, pad_edge=False)
+    for name in ("worker", "decides for"):
+        table.add_column(name, overflow="fold")
+    for worker, names in brokers.items():
+        shown = f"{worker} (leads)" if worker and worker == known[0] else worker or "[yellow]nobody[/]"
+        table.add_row(shown, " ".join(names))
+    return table
+
+
 def links_table(status: CityStatus, every: bool) -> Table | None:
     """Links with something to tell, or every one; None when there is none."""
     table = Table(title="links", title_justify="left", box=None, pad_edge=False)

@@ -92,6 +92,9 @@ class OverlaySettings:
     beta: Annotated[float, Range(0, 100)] = 0.5
     # Of so many topics a broker publishes, and gets from others, along clusters; further ones go straight.
     max_topics: Annotated[int, Range(0, 10_000_000)] = 10_000
+    # A broker leaves the clusters of a topic that its clients have not published for so long, or up to twice as long:
+    # an hour, so that what comes daily stays out of the way and what comes every minute keeps its ways. 0: never.
+    idle_s: Annotated[int, Range(0, 10_000_000)] = 3600
     # A broker sends messages straight to so many others at the most, and to the rest through them: fewer connections,
     # longer ways. 0: clusters and their leaders alone decide.
     max_links: Annotated[int, Range(0, 10_000)] = 0

@@ -91,10 +91,18 @@ def explain_step(
         )
         for hop in route.hops
     )
-    reasons = node.router.explain(topic)
+    reasons = node.router.explain(topic) + _who_decides(node, subscribers)
     if route.dropped:
         reasons += (f"{node.name} drops the copies for {', '.join(route.dropped)}: {_why_dropped(limit)}.",)
     return TraceStep(node.name, topic, NAMES[stage], reasons, hops, interested, subscribers)
+
+
+def _who_decides(node: Node, subscribers: int) -> tuple[str, ...]:
+    if node.city.routing != "overlay" or not node.city.overlay.workers or subscribers < 0:
+        return ()
+    if node.coordinator.worker:
+        return (f"The coordination worker {node.coordinator.worker} decides for {node.name}.",)
+    return (f"No coordination worker decides for {node.name} now: what is new goes straight until one does.",)
 
 
 def _why_dropped(limit: int) -> str:
@@ -111,9 +119,8 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> TraceStep:
         if peer in beyond
     )
     wanted = tuple(peer for peer in node.peers if node.interest.wants(peer, topic_filter))
-    return TraceStep(
-        node.name, topic_filter, NAMES[CLIENT], node.router.explain(topic_filter), hops, wanted, subscribers
-    )
+    reasons = node.router.explain(topic_filter) + _who_decides(node, subscribers)
+    return TraceStep(node.name, topic_filter, NAMES[CLIENT], reasons, hops, wanted, subscribers)
 
 
 def with_ways(step: TraceStep, ways: Ways) -> TraceStep:

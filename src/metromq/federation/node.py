@@ -202,6 +202,9 @@ class Node:
         """Call at least five times per hello interval, or when `next_us` says."""
         effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
         effects += self._counted(self._greet_guests(now_us))
+        expected = self.router.ways.listens(now_us)
+        if expected:  # the hub asks for the copies of these topics once more
+            effects.append(RoutesChanged(expected))
         proposals = self.router.ways.proposals()
         if proposals:
             effects += self.coordinated(self.coordinator.propose(proposals, now_us), now_us)

@@ -93,8 +93,7 @@ class RouteBook:
     def published(self, topic: str) -> None:
         """A client of this broker publishes the topic: the router may choose other ways for it."""
         ways = self.router.ways
-        if ways.leads and ways.expects(topic):
-            ways.published(topic)
+        if ways.leads and ways.expects(topic) and ways.published(topic):
             self.forget(topic)
 
     def forget(self, topic_filter: str) -> None:

@@ -95,6 +95,8 @@ class BrokerStatus:
     traffic: Traffic = dataclasses.field(default_factory=Traffic)
     areas: tuple[AreaStatus, ...] = ()
     clusters: tuple[ClusterStatus, ...] = ()  # that it leads
+    worker: str = ""  # the coordination worker that decides for it; empty: none does, or the city has none
+    workers: tuple[str, ...] = ()  # all that are there, as far as it knows; the first one leads them
     alive: tuple[str, ...] = ()  # the brokers that this one believes to be there
     table: str = ""  # equal in brokers whose topic tables are equal
     links: tuple[LinkStatus, ...] = ()

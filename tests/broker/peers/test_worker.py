@@ -62,6 +62,11 @@ def assigned_to(kazoo: KazooClient, city: City, broker: str) -> str:
     return str(kazoo.get(path)[0].decode()) if kazoo.exists(path) else ""
 
 
+def deciding(broker: Broker) -> str:
+    """As the broker says in its status."""
+    return coordinator(broker).worker
+
+
 def waiting(kazoo: KazooClient, city: City, worker: str) -> list[tuple[str, str, list[object]]]:
     """What brokers have asked a worker: their names, the numbers and the asks of the requests."""
     place = f"/metromq/{city.name}/CoordWorkers/{worker}/BrokerRequests"
@@ -104,6 +109,11 @@ async def _a_worker_that_dies_loses_no_request(tmp_path: Path) -> None:
             return assigned_to(kazoo, city, name)
 
         await until(lambda: {worker_of(name) for name in names} == set(workers), "both workers have brokers")
+        await until(
+            lambda: all(deciding(broker) == worker_of(name) for broker, name in zip(brokers, names, strict=True)),
+            "brokers know who decides",
+        )
+        assert {coordinator(broker).workers for broker in brokers} == {("w1", "w2")}, "the first one leads"
         await _a_pending_subscription_is_answered(city, brokers)
         assert set(kazoo.get_children(root)) >= TREE
 
@@ -117,6 +127,7 @@ async def _a_worker_that_dies_loses_no_request(tmp_path: Path) -> None:
         for topic in topics:
             await decided(brokers, "publisher", f"b00/{topic}", "b00")
         assert worker_of("b00") != victim
+        await until(lambda: deciding(one) == worker_of("b00"), "the broker knows who decides now")
         await until(lambda: not waiting(kazoo, city, victim), "nothing is left with the dead")
 
         # Without any worker messages go straight, and what was asked is answered by the next one.
@@ -124,6 +135,7 @@ async def _a_worker_that_dies_loses_no_request(tmp_path: Path) -> None:
         workers[other].kill()
         assert await heard(two, three, "late/1", b"straight")
         assert coordinator(two).book.get("publisher", "b11/late/1").epoch < 0
+        await until(lambda: not deciding(two) and not coordinator(two).workers, "the broker knows that nobody decides")
         await stack.enter_async_context(working(tmp_path, "w3"))
         await decided(brokers, "publisher", "b11/late/1", "b11")
 

@@ -33,7 +33,7 @@ class Ensemble:
         self._servers = Servers(city)
         self._client = self._servers.client
         self._store = FactStore(self._servers, self._watched)
-        self._asking = Asking(host.name, self._servers, self._watched, self._answered)
+        self._asking = Asking(host.name, self._servers, self._watched, self._answered, self._assigned)
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="zookeeper", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -186,6 +186,9 @@ class Ensemble:
     def _answered(self, asks: tuple[Fact, ...], facts: tuple[Fact, ...]) -> None:
         self._tell(facts)
         self._said(lambda now_us: self._coordinator.written(asks, now_us))
+
+    def _assigned(self, worker: str, workers: tuple[str, ...]) -> None:
+        self._said(lambda now_us: self._coordinator.assigned(worker, workers))
 
     def _failed(self, facts: tuple[Fact, ...]) -> None:
         def tell(now_us: int) -> list[Event]:

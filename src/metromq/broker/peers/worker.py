@@ -16,14 +16,18 @@ from kazoo.client import KazooState
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from metromq.broker import logs
-from metromq.broker.peers.asking import BROKERS, REQUESTS, RESPONSES, WORKERS
-from metromq.broker.peers.znodes import BATCH, PROBLEMS, FactStore, Job, Servers, packed, quoted, row, unquoted
+from metromq.broker.peers.asking import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
+from metromq.broker.peers.znodes import PROBLEMS, FactStore, Job, Servers, packed, quoted, row, unquoted
 from metromq.federation import City
 from metromq.federation.coordination import Fact
-from metromq.federation.routing import Request, Worker, assigned, topics_of
+from metromq.federation.routing import Request, Worker, assigned, split_key, topics_of
 
-ELECTION: Final = "Election"
 RETRY_S: Final = 1.0
+# A transaction may have a megabyte, and the more is answered in one, the less each answer waits for disks. What an
+# answer takes is estimated, generously, from the request: its own bytes, several times, and so much beside.
+MOST_BYTES: Final = 500_000
+REQUEST_BYTES: Final = 300
+ASK_BYTES: Final = 600
 
 
 @final
@@ -36,15 +40,15 @@ class CoordinationWorker:
         self._servers = Servers(city)
         self._client = self._servers.client
         self._jobs: queue.Queue[Job | None] = queue.Queue()
-        self._store = FactStore(self._servers, self._watched)
+        self._store = FactStore(self._servers, self._watched, reads_own=False)
         self._worker = Worker(city)
         self._versions: dict[str, int] = {}  # of topics' znodes, as far as they are known
-        self._candidates: list[str] = []  # names of workers that are there, the leader first
+        self._candidates: tuple[str, ...] = ()  # names of workers that are there, the leader first
         self.answered = 0  # asks
 
     @property
     def leads(self) -> bool:
-        return self._candidates[:1] == [self.name]
+        return self._candidates[:1] == (self.name,)
 
     def run(self) -> None:
         self._client.add_listener(self._state_changed)
@@ -105,14 +109,7 @@ class CoordinationWorker:
         self._worker.living(map(unquoted, names))
 
     def _read_candidates(self) -> None:
-        place = self._servers.path(ELECTION)
-        names = sorted(self._client.get_children(place, watch=self._watched(self._read_candidates)))
-        self._candidates = []
-        for name in names:
-            try:
-                self._candidates.append(self._client.get(f"{place}/{name}")[0].decode())
-            except NoNodeError:
-                continue  # it has just gone
+        self._candidates = workers_there(self._servers, self._watched(self._read_candidates))
         if self.leads:
             self._lead()
 
@@ -165,14 +162,17 @@ class CoordinationWorker:
         names = sorted(self._client.get_children(place, watch=self._watched(self._read_requests)))
         answers = [(f"{place}/{name}", self._client.get_async(f"{place}/{name}")) for name in names]
         batch: dict[str, Request] = {}
+        weight = 0
         for path, answer in answers:
             try:
-                batch[path] = _request(answer.get()[0])
+                data = answer.get()[0]
             except NoNodeError:
                 continue
-            if sum(len(request.asks) for request in batch.values()) >= BATCH:
+            batch[path] = _request(data)
+            weight += REQUEST_BYTES + 8 * len(data) + ASK_BYTES * len(batch[path].asks)
+            if weight >= MOST_BYTES:
                 self._answer(batch)
-                batch = {}
+                batch, weight = {}, 0
         if batch:
             self._answer(batch)
         self._store.prune()
@@ -194,8 +194,11 @@ class CoordinationWorker:
             self._touch(parts, topic)
         for fact, (_, version) in zip(facts, stored, strict=True):
             self._store.put(parts, fact, self._store.place(fact)[1], version)
+        rows: dict[str, list[list[str | int]]] = {}
+        for fact in facts:
+            rows.setdefault(split_key(fact.key)[0], []).append(row(fact))
         for path, request in batch.items():
-            own = [row(fact) for fact in facts if fact.key.startswith(f"{request.broker}/")]
+            own = rows.pop(request.broker, [])  # the first answer to a broker has it all
             response = self._servers.path(BROKERS, quoted(request.broker), RESPONSES, request.number)
             parts.create(response, packed(own), acl=self._servers.acl)
             parts.delete(path)

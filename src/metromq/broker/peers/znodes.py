@@ -102,12 +102,16 @@ def packed(rows: object) -> bytes:
 
 @final
 class FactStore:
-    """Facts on znodes. `watched` makes of a job a watch that has it done later."""
+    """Facts on znodes. `watched` makes of a job a watch that has it done later.
 
-    def __init__(self, servers: Servers, watched: Watched) -> None:
+    Without `reads_own` the news leave out what was written here.
+    """
+
+    def __init__(self, servers: Servers, watched: Watched, reads_own: bool = True) -> None:
         self._servers, self._client, self._watched = servers, servers.client, watched
         self._seen = -1  # the last entry of the log that was read
         self._own_entries: list[tuple[float, str]] = []
+        self._reads_own = reads_own
         self._known: set[str] = set()  # znodes that are there: of kinds and topics
 
     def forget(self) -> None:
@@ -125,7 +129,9 @@ class FactStore:
         if self._seen < 0 or (fresh and fresh[0] > self._seen + 1):
             facts = self._all()
         else:
-            facts = self._entries([self._servers.path("log", numbers[number]) for number in fresh])
+            own = set() if self._reads_own else {path for _, path in self._own_entries}
+            paths = [self._servers.path("log", numbers[number]) for number in fresh]
+            facts = self._entries([path for path in paths if path not in own])
         if fresh:
             self._seen = fresh[-1]
         elif self._seen < 0:

@@ -124,6 +124,8 @@ class Coordinator(ABC):
         # Areas that the city's routing does not have are nobody's business.
         self.book = Book(city.names, succession.first(), succession.fixed | {AREA})
         self.reads_city: ReadsCity | None = None  # None: descriptions are passed on, and not followed
+        self.worker = ""  # the coordination worker that decides for this broker; empty: none does at the moment
+        self.workers: tuple[str, ...] = ()  # all of them that are there, the one that leads them first
         self._followed = self.book.get(CITY, CITY)
         self._news: list[Event] = []  # of an adopted description: told before all else,
         self._gone: list[MemberLeft] = []  # and after it

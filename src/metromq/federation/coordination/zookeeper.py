@@ -21,7 +21,7 @@ GRACE_US: Final = 3_000_000  # beyond a session's timeout: to connect, and to be
 
 @final
 class ZooKeeperCoordinator(Coordinator):
-    """The shim calls `connected`, `lost`, `members`, `facts_said` and `written`, and takes `writes`."""
+    """The shim calls `connected`, `lost`, `members`, `facts_said`, `assigned` and `written`, and takes `writes`."""
 
     def __init__(self, city: City, name: str, incarnation: int, succession: Succession, now_us: int) -> None:
         super().__init__(city, name, incarnation, succession, now_us)
@@ -118,6 +118,11 @@ class ZooKeeperCoordinator(Coordinator):
     def _knows(self, fact: Fact, facts: tuple[Fact, ...]) -> bool:
         joining = fact.kind in (BROKER, CITY) or any(one.kind == BROKER and one.key == fact.owner for one in facts)
         return joining or self.book.knows_broker(fact.owner)
+
+    def assigned(self, worker: str, workers: tuple[str, ...]) -> list[Event]:
+        """A worker whose session has ended decides nothing, whatever its znode says."""
+        self.worker, self.workers = worker if worker in workers else "", workers
+        return []
 
     def writes(self) -> tuple[Fact, ...]:
         """What the shim is to write now, each once until it is told how that went."""

@@ -17,7 +17,7 @@ from metromq.federation.routing.flood_publications import FloodPublicationsRoute
 from metromq.federation.routing.flood_subscriptions import FloodSubscriptionsRouter
 from metromq.federation.routing.geographic import AreaSuccession, GeographicRouter
 from metromq.federation.routing.overlay import OverlayRouter, OverlaySuccession
-from metromq.federation.routing.overlay_map import changes_to, clusters_led
+from metromq.federation.routing.overlay_map import changes_to, clusters_led, split_key
 from metromq.federation.routing.reclustering import ClusterWays, Usage, improved
 from metromq.federation.routing.router import EVERYTHING, Audience, Carry, Onward, Router, Suggestion, Ways
 from metromq.federation.routing.workers import Request, Worker, assigned, topics_of
@@ -83,6 +83,7 @@ __all__ = [
     "improved",
     "must_retain",
     "router_for",
+    "split_key",
     "succession_for",
     "topics_of",
 ]

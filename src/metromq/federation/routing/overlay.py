@@ -14,7 +14,7 @@ relay is gone, a message goes straight.
 
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import final
+from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Change, Fact
@@ -25,21 +25,25 @@ from metromq.federation.routing.few_links import links_between, next_on_ways
 from metromq.federation.routing.overlay_map import (
     GETS,
     KINDS,
+    NO_MORE,
     PUBLISHES,
     WANTS,
     OverlayMap,
     TopicOverlay,
+    distance_km,
     key_of,
+    nearest_member,
     split_key,
 )
 from metromq.federation.routing.router import EVERYTHING, STAY, Audience, Carry, Router, Suggestion, Ways, stays_here
 from metromq.federation.stages import CLIENT
 from metromq.protocol.topics import matches
 
+MANY: Final = 1000  # topics that are named one by one
 
-def distance_km(city: City, one: str, other: str) -> float:
-    """A broker that joined later has no place on the map, and counts as near."""
-    return city.distance_km(one, other) if one in city.by_name and other in city.by_name else 0.0
+
+def _is_nearer(city: City, founder: str, one: str, other: str) -> bool:
+    return (distance_km(city, founder, one), one) < (distance_km(city, founder, other), other)
 
 
 class OverlayWays(Ways):
@@ -54,6 +58,9 @@ class OverlayWays(Ways):
         self.map = succession.map if isinstance(succession, OverlaySuccession) else OverlayMap()
         self._alive: frozenset[str] | None = None  # nobody has said yet that somebody is gone
         self._joined: dict[str, str] = {}  # topics that clients here publish -> the founder of the cluster
+        self._left: set[str] = set()  # topics that they published once: what was said of them stays in every book
+        self._heard: set[str] = set()  # topics that they have published since the last turn,
+        self._turns_us = 0  # and when the next one is; 0: time has not begun
         self._filters = FilterIndex()  # what clients here want
         self._open: dict[str, None] = {}  # topics whose facts may have to change
         self._links: tuple[tuple[str, ...], frozenset[str], dict[str, str]] | None = None  # members, living, next
@@ -130,13 +137,39 @@ class OverlayWays(Ways):
     # What happens.
 
     def expects(self, topic: str) -> bool:
-        is_known = topic in self._joined or len(self._joined) >= self.city.overlay.max_topics
-        return not is_known and not stays_here(topic)
+        """Once for each turn. The topics that facts were ever made about are bounded, too."""
+        if topic in self._heard or stays_here(topic):
+            return False
+        most, now = self.city.overlay.max_topics, len(self._joined)
+        has_room = now < most and (topic in self._left or now + len(self._left) < 2 * most)
+        return topic in self._joined or has_room
 
-    def published(self, topic: str) -> None:
+    def published(self, topic: str) -> bool:
+        self._heard.add(topic)
+        if topic in self._joined:
+            return False
+        self._join(topic)
+        self._open[topic] = None
+        return True
+
+    def _join(self, topic: str) -> None:
         found = self._find_cluster(topic)
         self._joined[topic] = found.cluster.founder if found is not None else self.name
-        self._open[topic] = None
+
+    def listens(self, now_us: int) -> tuple[str, ...]:
+        """A topic that was not published for a whole turn is given back."""
+        turn_us = self.city.overlay.idle_s * 1_000_000
+        if now_us < self._turns_us or not turn_us:
+            return ()
+        is_first, self._turns_us = not self._turns_us, now_us + turn_us
+        if is_first:
+            return ()
+        idle = [topic for topic in self._joined if topic not in self._heard]
+        heard, self._heard = self._heard, set()
+        for topic in idle:
+            del self._joined[topic]
+            self._open[topic] = None
+        return tuple(heard) if len(heard) < MANY else EVERYTHING
 
     def wanted(self, topic_filter: str, is_wanted: bool) -> None:
         if topic_filter != plain_filter(topic_filter):
@@ -154,10 +187,18 @@ class OverlayWays(Ways):
             if fact.kind not in KINDS:
                 return self._learnt_all(changes)
             topics[self.map.note(fact)] = None
-            if fact.kind == PUBLISHER and fact.owner == self.name:
-                self._joined[split_key(fact.key)[1]] = fact.value
+            if fact.kind == PUBLISHER:
+                self._learnt_of_own(fact)
         self._open.update(topics)
         return tuple(topics)
+
+    def _learnt_of_own(self, fact: Fact) -> None:
+        broker, topic = split_key(fact.key)
+        if broker == self.name and fact.owner:
+            self._joined[topic] = fact.value
+            self._left.discard(topic)
+        elif broker == self.name:
+            self._left.add(topic)
 
     def _learnt_all(self, changes: tuple[Change, ...]) -> tuple[str, ...]:
         """Somebody has joined or left, too."""
@@ -175,18 +216,30 @@ class OverlayWays(Ways):
 
     def proposals(self) -> tuple[Fact, ...]:
         topics, self._open = self._open, {}
-        return tuple(fact for topic in topics for fact in (*self._membership(topic), *self._feed(topic)))
+        return tuple(
+            fact for topic in topics for fact in (*self._leads(topic), *self._membership(topic), *self._feed(topic))
+        )
+
+    def _leads(self, topic: str) -> Iterator[Fact]:
+        """A leader that leaves its cluster names another, and one without a leader gets one."""
+        overlay, own, book = self.map.topics.get(topic), self._joined.get(topic, ""), self.table.book
+        for founder, leader in overlay.leaders.items() if overlay is not None else ():
+            if leader == self.name and founder != own:
+                heir = nearest_member(self.city, overlay, founder, self._lives)
+                yield book.next(CLUSTER, key_of(founder, topic), heir)
+        if own and not book.owner(CLUSTER, key_of(own, topic)):
+            heir = nearest_member(self.city, overlay, own, self._lives)
+            if own == self.name or not heir or _is_nearer(self.city, own, self.name, heir):
+                yield book.next(CLUSTER, key_of(own, topic), self.name)
 
     def _membership(self, topic: str) -> Iterator[Fact]:
         founder = self._joined.get(topic)
-        if founder is None:
-            return
         book, key = self.table.book, key_of(self.name, topic)
-        if founder == self.name and not book.owner(CLUSTER, key):
-            yield book.next(CLUSTER, key, self.name)
         known = book.get(PUBLISHER, key)
-        if (known.owner, known.value) != (self.name, founder):
+        if founder is not None and (known.owner, known.value) != (self.name, founder):
             yield book.next(PUBLISHER, key, self.name, founder)
+        elif founder is None and known.owner == self.name:
+            yield book.next(PUBLISHER, key, "")
 
     def _feed(self, topic: str) -> Iterator[Fact]:
         """Whom this broker gets the topic from. It keeps to one that publishes and is there: a change of ways would let
@@ -195,6 +248,8 @@ class OverlayWays(Ways):
         now = overlay.feeds.get(self.name, "") if overlay is not None else ""
         if overlay is None or (now in overlay.clusters and self._lives(now) and self._wants(topic)):
             return
+        if self.name in overlay.clusters and topic not in self._joined:
+            return  # it leaves its cluster, and chooses when that is known
         chosen = ""
         if self._wants(topic) and topic not in self._joined:
             found = self.find_server(topic)
@@ -238,9 +293,8 @@ class AskingWays(OverlayWays):
         super().__init__(city, name, table)
         self._told: dict[str, bool] = {}  # filters that clients here want, or do not any more, since the last tick
 
-    def published(self, topic: str) -> None:
+    def _join(self, topic: str) -> None:
         self._joined[topic] = ""
-        self._open[topic] = None
 
     def wanted(self, topic_filter: str, is_wanted: bool) -> None:
         super().wanted(topic_filter, is_wanted)
@@ -262,6 +316,8 @@ class AskingWays(OverlayWays):
         if topic in self._joined:
             if overlay is None or self.name not in overlay.clusters:
                 yield self._ask(PUBLISHES, topic)
+        elif overlay is not None and self.name in overlay.clusters:
+            yield self._ask(PUBLISHES, topic, NO_MORE)
         elif overlay is not None:
             server = overlay.feeds.get(self.name, "")
             is_wanted = self._wants(topic)
@@ -344,10 +400,7 @@ class OverlaySuccession(Succession):
         if fact.kind != CLUSTER:
             return ""
         founder, topic = split_key(fact.key)
-        overlay = self.map.topics.get(topic)
-        members = overlay.members(founder) if overlay is not None else ()
-        heirs = [name for name in members if name in living]
-        return min(heirs, key=lambda name: (distance_km(self._city, founder, name), name), default="")
+        return nearest_member(self._city, self.map.topics.get(topic), founder, living.__contains__)
 
     def filters(self, key: str) -> tuple[str, ...]:
         return ()

@@ -1,15 +1,18 @@
 """The facts of an overlay by topic: its clusters, their leaders, and who gets it from whom; and their keys."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
+from metromq.federation.city import City
 from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, SUBSCRIBER, Book, Fact
 from metromq.federation.routing.reclustering import ClusterWays
 from metromq.federation.status import ClusterStatus
 
 KINDS = (PUBLISHER, CLUSTER, SUBSCRIBER)
-# What a broker asks a worker: clients here publish a topic; want a filter, or do not any more; who is to serve a topic?
+# What a broker asks a worker: clients here publish a topic, or (with NO_MORE) do not any more; want a filter, or do not
+# any more; who is to serve a topic?
 PUBLISHES, WANTS, GETS = "publishes", "wants", "gets"
+NO_MORE = "no more"
 
 
 def key_of(broker: str, topic: str) -> str:
@@ -59,6 +62,18 @@ class OverlayMap:
         if overlay.is_empty():
             del self.topics[topic]
         return topic
+
+
+def distance_km(city: City, one: str, other: str) -> float:
+    """A broker that joined later has no place on the map, and counts as near."""
+    return city.distance_km(one, other) if one in city.by_name and other in city.by_name else 0.0
+
+
+def nearest_member(city: City, overlay: TopicOverlay | None, founder: str, may: Callable[[str], bool]) -> str:
+    """The member of a cluster that is next to its founder, of those that may lead it; empty: there is none."""
+    members = overlay.members(founder) if overlay is not None else ()
+    heirs = [name for name in members if may(name)]
+    return min(heirs, key=lambda name: (distance_km(city, founder, name), name), default="")
 
 
 def clusters_led(book: Book, leader: str) -> tuple[ClusterStatus, ...]:

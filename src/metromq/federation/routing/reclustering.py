@@ -69,20 +69,45 @@ def way(ways: ClusterWays, origin: str, target: str) -> Iterator[str]:
 
 
 def cost(usage: Usage, ways: ClusterWays, distance: Distance) -> Cost:
+    """The sum over `way` of all origins and targets, without a generator for each: that would take most of the time."""
     copies = km = deliveries = 0.0
+    ends = [(target, *_end(ways, target)) for target in usage.wanting]
     for origin, rate in usage.rates.items():
-        links: set[tuple[str, str]] = set()
-        for target in usage.wanting:
+        own = ways.clusters.get(origin)
+        first = ways.leaders.get(own or "", origin)
+        reached: set[str] = set()
+        far = 0.0
+        for target, server, theirs, leader in ends:
             if target == origin:
                 continue
             at = origin
-            for step in way(ways, origin, target):
-                links.add((at, step))
-                km += rate * distance(at, step)
-                at = step
+            if theirs is not None and server != origin:
+                if own != theirs:
+                    if first and first != origin and first != target:
+                        reached.add(first)
+                        far += distance(at, first)
+                        at = first
+                    if leader and leader != at and leader != target and leader != origin:
+                        reached.add(leader)
+                        far += distance(at, leader)
+                        at = leader
+                if server != at and server != target:
+                    reached.add(server)
+                    far += distance(at, server)
+                    at = server
+            reached.add(target)
+            far += distance(at, target)
             deliveries += rate
-        copies += rate * len({to for _, to in links})
+        km += rate * far
+        copies += rate * len(reached)
     return Cost(copies, km, deliveries)
+
+
+def _end(ways: ClusterWays, target: str) -> tuple[str, str | None, str]:
+    """Of all ways to a target: the broker that serves it, its cluster, and who leads that."""
+    server = ways.feeds.get(target, target)
+    theirs = ways.clusters.get(server)
+    return server, theirs, ways.leaders.get(theirs or "", "")
 
 
 def improved(
@@ -121,32 +146,37 @@ def _fed_better(usage: Usage, ways: ClusterWays, now: Cost, distance: Distance) 
     }
     copies, km = now.copies, now.km
     for subscriber in sorted(feeds):
+        olds = _ways_to(tried, usage, subscriber, distance)
         for other in busiest:
             before = feeds[subscriber]
             if other in (before, subscriber):
                 continue
             more_copies = more_km = 0.0
-            steps: list[tuple[str, list[str], list[str]]] = []
-            for origin, rate in usage.rates.items():
-                feeds[subscriber] = before
-                old = list(way(tried, origin, subscriber))
-                feeds[subscriber] = other
-                new = list(way(tried, origin, subscriber))
-                steps.append((origin, old, new))
-                gone = [step for step in old if step not in new and needed[origin][step] == 1]
-                come = [step for step in new if step not in old and not needed[origin][step]]
-                more_copies += rate * (len(come) - len(gone))
-                more_km += rate * (_length(origin, new, distance) - _length(origin, old, distance))
+            feeds[subscriber] = other
+            news = _ways_to(tried, usage, subscriber, distance)
+            for (origin, rate), (old, old_km), (new, new_km) in zip(usage.rates.items(), olds, news, strict=True):
+                if old != new:
+                    count = needed[origin]
+                    more_copies -= rate * sum(1 for step in old if step not in new and count[step] == 1)
+                    more_copies += rate * sum(1 for step in new if step not in old and not count[step])
+                    more_km += rate * (new_km - old_km)
             if Cost(copies + more_copies, km + more_km, 0.0).beats(Cost(copies, km, 0.0)):
                 copies, km = copies + more_copies, km + more_km
-                for origin, old, new in steps:
+                for origin, (old, _), (new, _) in zip(usage.rates, olds, news, strict=True):
                     needed[origin].subtract(old)
                     needed[origin].update(new)
+                olds = news
             else:
                 feeds[subscriber] = before
     found = replace(ways, feeds=dict(feeds))
     after = cost(usage, found, distance)
     return (found, after) if after.beats(now) else (ways, now)
+
+
+def _ways_to(ways: ClusterWays, usage: Usage, target: str, distance: Distance) -> list[tuple[list[str], float]]:
+    """From each origin: the brokers on the way, and its length."""
+    found = [list(way(ways, origin, target)) for origin in usage.rates]
+    return [(steps, _length(origin, steps, distance)) for origin, steps in zip(usage.rates, found, strict=True)]
 
 
 def _length(origin: str, steps: list[str], distance: Distance) -> float:

@@ -89,8 +89,13 @@ class Ways:
         """Whether the router wants to hear when a client of this broker publishes the topic."""
         return False
 
-    def published(self, topic: str) -> None:
-        """A client of this broker publishes a topic that the router expects."""
+    def published(self, topic: str) -> bool:
+        """A client of this broker publishes a topic that the router expects; whether it may go other ways now."""
+        return False
+
+    def listens(self, now_us: int) -> tuple[str, ...]:
+        """Time passes: filters of the topics that the router expects again."""
+        return ()
 
     def wanted(self, topic_filter: str, is_wanted: bool) -> None:
         """Clients of this broker want the filter, or do not any more."""

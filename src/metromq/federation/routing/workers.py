@@ -16,7 +16,6 @@ from metromq.federation.city import City
 from metromq.federation.coordination.facts import CITY, CLUSTER, PUBLISHER, SUBSCRIBER, WANTED, Book, Fact
 from metromq.federation.description import described
 from metromq.federation.routing.clusters import Cluster, find_publish_broker, find_publish_cluster
-from metromq.federation.routing.overlay import distance_km
 from metromq.federation.routing.overlay_map import (
     GETS,
     KINDS,
@@ -24,7 +23,9 @@ from metromq.federation.routing.overlay_map import (
     WANTS,
     OverlayMap,
     TopicOverlay,
+    distance_km,
     key_of,
+    nearest_member,
     split_key,
 )
 from metromq.protocol.topics import matches
@@ -178,6 +179,9 @@ class _Draft:
             (found.add if any(matches(text, topic) for text in filters) else found.discard)(broker)
         return sorted(found)
 
+    def is_there(self, broker: str) -> bool:
+        return broker in self._worker.alive
+
     def wants(self, broker: str, topic: str) -> bool:
         return any(matches(text, topic) for text in self.wanted_by(broker))
 
@@ -212,9 +216,12 @@ class _Draft:
             self.put(SUBSCRIBER, broker, topic, broker, found.broker)
 
 
-def _publishes(draft: _Draft, broker: str, topic: str, _: bool) -> None:
+def _publishes(draft: _Draft, broker: str, topic: str, no_more: bool) -> None:
     """Algorithm 1; whoever waited for a publisher is answered with it."""
     overlay = draft.topic(topic)
+    if no_more:
+        _leaves(draft, broker, topic)
+        return
     if broker in overlay.clusters:
         return
     found = find_publish_cluster(broker, draft.clusters(topic), draft, draft.city.overlay.max_distance_km)
@@ -226,6 +233,25 @@ def _publishes(draft: _Draft, broker: str, topic: str, _: bool) -> None:
     draft.put(PUBLISHER, broker, topic, broker, founder)
     for waiting in draft.who_wants(topic):
         draft.serve(waiting, topic)
+
+
+def _leaves(draft: _Draft, broker: str, topic: str) -> None:
+    """A cluster that it led gets another leader, and whoever got the topic from it another publisher."""
+    overlay = draft.topic(topic)
+    if overlay.clusters.pop(broker, None) is None:
+        return
+    draft.put(PUBLISHER, broker, topic, "")
+    for founder in [founder for founder, leader in overlay.leaders.items() if leader == broker]:
+        heir = nearest_member(draft.city, overlay, founder, draft.is_there)
+        draft.put(CLUSTER, founder, topic, heir)
+        overlay.leaders.pop(founder)
+        if heir:
+            overlay.leaders[founder] = heir
+    for waiting in draft.who_wants(topic):
+        draft.serve(waiting, topic)
+    for served in [served for served, server in overlay.feeds.items() if server == broker]:  # nobody else publishes it
+        del overlay.feeds[served]
+        draft.put(SUBSCRIBER, served, topic, "")
 
 
 def _wants(draft: _Draft, broker: str, topic_filter: str, is_wanted: bool) -> None:

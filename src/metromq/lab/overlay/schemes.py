@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from metromq.federation import Arrival, BrokerSpec, City, LinkSecurity, OverlaySettings, distribute, stages
-from metromq.federation.coordination import Book, NoSuccession, TopicTable
+from metromq.federation.coordination import Book, Fact, NoSuccession, TopicTable
 from metromq.federation.routing import (
     Carry,
     FloodSubscriptionsRouter,
@@ -143,6 +143,12 @@ class Routing:
             elif router.ways.expects(topic):
                 router.ways.published(topic)
         router.ways.learnt(self.book.merge(router.ways.proposals()))
+
+    def adopt(self, facts: tuple[Fact, ...]) -> None:
+        """What another city has agreed on; all routers have one map of it."""
+        changes = self.book.merge(facts)
+        for host in self._hosts.values():
+            host.router.ways.learnt(changes)
 
     def way(self, topic: str, origin: int) -> Way:
         """Of a message that a client of the broker publishes."""

@@ -42,8 +42,10 @@ class SimClient:
         version: int = MQTT5,
         observer: ClientObserver | None = None,
         user: str | None = None,
+        keepalive_s: int = 60,
     ) -> None:
         self._user = user
+        self._keepalive_s = keepalive_s  # it sends no PINGREQ: 0 for one that is silent for long
         self._observer = observer
         self.name = name
         self.place = ""  # the broker that it talks to, or talked to last
@@ -79,7 +81,15 @@ class SimClient:
 
     def _options(self, keeps: bool, will: Will | None) -> ClientOptions:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
-        return ClientOptions(self.name, self._version, not keeps, expiry_s, username=self._user, will=will)
+        return ClientOptions(
+            self.name,
+            self._version,
+            not keeps,
+            expiry_s,
+            keepalive_s=self._keepalive_s,
+            username=self._user,
+            will=will,
+        )
 
     def disconnect(self) -> None:
         if self._core is not None:
