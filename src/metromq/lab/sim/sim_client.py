@@ -6,7 +6,7 @@ from typing import Final, Protocol, final
 from metromq.client import Will
 from metromq.client.core import ClientCore, ClientOptions, Closed, Deliver, Effect, Failed, Opened, Send, Settled
 from metromq.lab.sim.network import Network, StreamEnd
-from metromq.protocol.wire import MQTT5, Properties, Publish, Subscription
+from metromq.protocol.wire import MQTT5, PUBCOMP, Properties, Publish, Subscription
 
 KEPT_S: Final = 3600
 
@@ -43,8 +43,12 @@ class SimClient:
         observer: ClientObserver | None = None,
         user: str | None = None,
         keepalive_s: int = 60,
+        patient: bool = False,
     ) -> None:
+        """`patient`: it shows QoS 2 messages when they are released, as paho's do, and not when they come."""
         self._user = user
+        self._patient = patient
+        self._unreleased: dict[int, SimDelivery] = {}
         self._keepalive_s = keepalive_s  # it sends no PINGREQ: 0 for one that is silent for long
         self._observer = observer
         self.name = name
@@ -158,12 +162,18 @@ class SimClient:
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
+                if self._unreleased and effect.data[0] == PUBCOMP << 4:
+                    self._released(int.from_bytes(effect.data[2:4], "big"))
                 if self._end is not None:
                     self._end.write(effect.data)
             elif isinstance(effect, Deliver):
                 message = effect.message
                 payload = bytes(message.payload).decode()
-                self._deliver(SimDelivery(message.topic, payload, message.qos, message.retain))
+                delivery = SimDelivery(message.topic, payload, message.qos, message.retain)
+                if self._patient and message.qos == 2:
+                    self._unreleased[message.mid] = delivery
+                else:
+                    self._deliver(delivery)
                 assert self._core is not None
                 self._do(self._core.taken(message, self._network.clock.now))
             elif isinstance(effect, Settled):
@@ -172,6 +182,8 @@ class SimClient:
                     self._observer.settled(self, effect.token, max(effect.reason_codes))
             elif isinstance(effect, Opened):
                 self._before = None
+                if not effect.connack.session_present:  # what it knew of the session is to be forgotten [MQTT-3.2.2-5]
+                    self._unreleased.clear()
                 if self._observer is not None:
                     self._observer.opened(self, effect.connack.session_present)
             elif isinstance(effect, Closed):
@@ -179,6 +191,11 @@ class SimClient:
                     self._refused(str(effect.error))
             else:
                 assert isinstance(effect, Failed)
+
+    def _released(self, packet_id: int) -> None:
+        delivery = self._unreleased.pop(packet_id, None)
+        if delivery is not None:
+            self._deliver(delivery)
 
     def _deliver(self, delivery: SimDelivery) -> None:
         self.received.append(delivery)

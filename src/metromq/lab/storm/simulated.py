@@ -147,8 +147,8 @@ class SimulatedStorm(Stage):
     def _client(self, name: str) -> SimClient:
         found = self._clients.get(name)
         if found is None:
-            version = self.history.version_of(name)
-            found = self._clients[name] = SimClient(name, self.city.network, version, self)
+            version, patient = self.history.version_of(name), name[-1] in "02468"
+            found = self._clients[name] = SimClient(name, self.city.network, version, self, patient=patient)
         return found
 
     def dial(self, name: str, broker: str, keeps: bool, will: Wish | None) -> None:
