@@ -22,6 +22,7 @@ from metromq.lab.sim.disk import Disk
 from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import FILES, WORDS, History, history_of, parse_history
 from metromq.lab.storm.simulated import SimulatedStorm
+from metromq.protocol.session.backlog import SENT
 
 SEEDS = 300
 DELEGATED_SEEDS = 60
@@ -206,6 +207,13 @@ def drops_what_waits(begin: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
+def leaves_what_was_confirmed(queue: Callable[..., bool]) -> Callable[..., bool]:
+    def planted(self: Arrivals, session: Any, item: Any, is_aligned: bool) -> bool:
+        return (is_aligned or item.state <= SENT) and queue(self, session, item, is_aligned)
+
+    return planted
+
+
 def takes_everything(accept: Callable[..., int]) -> Callable[..., int]:
     def planted(self: Inbox, sender: str, entry: Any, own_name: str) -> int:
         self._cursors.pop(sender, None)
@@ -220,6 +228,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "a moved session stays for ever": (Departures, "_end_if_drained", lambda _: nothing),
     "the old broker passes nothing on": (Departures, "tick", lambda _: nothing),
     "pieces of a session bring no messages": (Arrivals, "_queue", lambda _: nothing),
+    "what is not released stays behind": (Arrivals, "_queue", leaves_what_was_confirmed),
     "brokers are not asked for markers": (Arrivals, "probe", lambda _: nothing),
     "a deletion is forgotten": (RetainedVersions, "accepts", remembers_no_deletion),
     "newcomers get what happens to be here": (RetainedVersions, "ask", lambda _: nothing),
@@ -246,6 +255,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "clocks are believed": (30,),
     "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
+    "what is not released stays behind": (44,),
 }
 
 
