@@ -32,7 +32,7 @@ class Takeover:
         self._in_step_us: dict[str, int] = {}
         self._start_us = 0
         self._settled_us: dict[str, int] = {}  # keys of its home that this broker got while it ran
-        self._left_us: dict[str, int] = {}  # and those that it was at home in
+        self._left_us: dict[str, int] = {}  # and those that it was at home in, perhaps not for the last time
 
     def city_changed(self, city: City, now_us: int) -> None:
         homes, self._city = self._city.homes, city
@@ -41,7 +41,6 @@ class Takeover:
             if home == self._name != before:
                 # Until we own it, too, who was at home before distributes everything.
                 self._settled_us[key] = now_us if self._table.owner(key) == self._name else NEVER_US
-                self._left_us.pop(key, None)
             if before == self._name != home:
                 self._left_us[key] = now_us
                 self._settled_us.pop(key, None)
@@ -104,7 +103,8 @@ class Takeover:
         came_us = now_us - age_us
         if self._table.home(key) == self._name:
             # Whoever knew of the new home earlier than it did itself has handed messages to it before.
-            return was_handed or came_us >= self._settled_us.get(key, came_us)
+            was_home = came_us <= self._left_us.get(key, came_us - 1)
+            return was_handed or was_home or came_us >= self._settled_us.get(key, came_us)
         if self._name in self._city.former_homes.get(key, ()) and came_us <= self._left_us.get(key, came_us):
             return True
         if self._table.anchor(key) == self._name:
