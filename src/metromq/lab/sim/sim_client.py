@@ -47,8 +47,7 @@ class SimClient:
     ) -> None:
         """`patient`: it shows QoS 2 messages when they are released, as paho's do, and not when they come."""
         self._user = user
-        self._patient = patient
-        self._unreleased: dict[int, SimDelivery] = {}
+        self._unreleased: dict[int, SimDelivery] | None = {} if patient else None
         self._keepalive_s = keepalive_s  # it sends no PINGREQ: 0 for one that is silent for long
         self._observer = observer
         self.name = name
@@ -163,14 +162,14 @@ class SimClient:
         for effect in effects:
             if isinstance(effect, Send):
                 if self._unreleased and effect.data[0] == PUBCOMP << 4:
-                    self._released(int.from_bytes(effect.data[2:4], "big"))
+                    self._released(self._unreleased.pop(int.from_bytes(effect.data[2:4], "big"), None))
                 if self._end is not None:
                     self._end.write(effect.data)
             elif isinstance(effect, Deliver):
                 message = effect.message
                 payload = bytes(message.payload).decode()
                 delivery = SimDelivery(message.topic, payload, message.qos, message.retain)
-                if self._patient and message.qos == 2:
+                if self._unreleased is not None and message.qos == 2:
                     self._unreleased[message.mid] = delivery
                 else:
                     self._deliver(delivery)
@@ -182,8 +181,8 @@ class SimClient:
                     self._observer.settled(self, effect.token, max(effect.reason_codes))
             elif isinstance(effect, Opened):
                 self._before = None
-                if not effect.connack.session_present:  # what it knew of the session is to be forgotten [MQTT-3.2.2-5]
-                    self._unreleased.clear()
+                if self._unreleased is not None and not effect.connack.session_present:
+                    self._unreleased.clear()  # what it knew of the session is to be forgotten [MQTT-3.2.2-5]
                 if self._observer is not None:
                     self._observer.opened(self, effect.connack.session_present)
             elif isinstance(effect, Closed):
@@ -192,8 +191,7 @@ class SimClient:
             else:
                 assert isinstance(effect, Failed)
 
-    def _released(self, packet_id: int) -> None:
-        delivery = self._unreleased.pop(packet_id, None)
+    def _released(self, delivery: SimDelivery | None) -> None:
         if delivery is not None:
             self._deliver(delivery)
 
