@@ -47,6 +47,8 @@ class Takeover:
 
     def restarted(self, away_us: int, now_us: int) -> None:
         self._start_us = now_us - away_us - UNNOTICED_US
+        # What the journal told is no news: where the city's file has another home, this one may have been it for long.
+        self._settled_us = {key: NEVER_US for key in self._settled_us if self._table.owner(key) != self._name}
 
     def in_step(self, peer: str, now_us: int) -> None:
         """Just now we knew all that the peer wants."""

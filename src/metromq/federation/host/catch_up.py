@@ -158,6 +158,14 @@ class CatchUp:
             hub.publishing.replay(message, [self._copies.for_hop(hop) for hop in route.hops], route.shares, True, uses)
             hub.backlogs.abandon(backlog, entry)
 
+    def _is_distributed(self, record: records.MessageRecord) -> bool:
+        """Whether this broker has passed it on to whoever wanted it; otherwise who sent it here has, or the owner."""
+        if record.message.kind == KIND_LINK:
+            return bool(record.uses & DISTRIBUTE)
+        held = self._hub.links.by_peer.get(HOLD)
+        sent = (target for target in record.targets if target.note and (held is None or target.number != held.number))
+        return all(read_slip(target.note).stage != OWNER for target in sent)
+
     def _held(self) -> frozenset[int]:
         """Offsets of what waits here until its topic has changed hands: by any other way it would be overtaken."""
         backlog = self._hub.links.by_peer.get(HOLD)
@@ -175,7 +183,7 @@ class CatchUp:
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not self._node.is_of(effect.key, message.topic):
                 continue
-            if not _is_distributed(record) or message.offset in held:
+            if not self._is_distributed(record) or message.offset in held:
                 continue
             peers = sorted(names[target.number] for target in record.targets if target.number in names)
             served = tuple(dict.fromkeys((name, message.origin or name, *peers)))
@@ -209,7 +217,7 @@ class CatchUp:
 
     def _unserved(self, record: records.MessageRecord, shares: list[str]) -> tuple[str, ...]:
         """The shared subscriptions of which nobody was chosen because none of their members was known."""
-        if not shares or not _is_distributed(record):  # otherwise who sent it has chosen
+        if not shares or not self._is_distributed(record):  # otherwise who sent it has chosen
             return ()
         return tuple(share for share in shares if not self._copies.is_chosen(record.message, share))
 
@@ -261,11 +269,6 @@ def _is_missing(record: records.MessageRecord, peer: str, number: int) -> bool:
     """Whether the peer's plain subscribers did not get it."""
     ours = [read_slip(target.note) for target in record.targets if target.number == number]
     return all(peer in slip.served for slip in ours)  # then it was only for members of shared subscriptions there
-
-
-def _is_distributed(record: records.MessageRecord) -> bool:
-    """Whether this broker has passed it on to whoever wanted it; otherwise who sent it here has."""
-    return record.message.kind != KIND_LINK or bool(record.uses & DISTRIBUTE)
 
 
 def _published_at(message: Message) -> str:
