@@ -7,6 +7,7 @@ from typing import final
 from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
 from metromq.federation.links.frames import Announcement, Interest, Owed
 from metromq.federation.routing.router import Router
+from metromq.federation.silences import UNNOTICED_US
 
 
 @dataclass(slots=True)
@@ -85,8 +86,12 @@ class Announcer:
         """The peer has had what was sent to it until then."""
         self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
 
-    def untold(self, topic_filter: str) -> tuple[int, tuple[str, ...]]:
-        """Since when the filter is wanted, and the peers that should know and do not yet, or may not have heard it."""
+    def untold(self, topic_filter: str, now_us: int) -> tuple[int, tuple[str, ...]]:
+        """Since when the filter is wanted, and the peers that should know and do not yet.
+
+        What they were told may be held up on its way: they know it when they have said that they heard us since, or,
+        where they do not greet us, when a link would have been noticed that brings nothing.
+        """
         wanted = self._wanted.get(topic_filter)
         if wanted is None:
             return 0, ()
@@ -94,7 +99,7 @@ class Announcer:
             peer
             for peer in wanted.due
             if topic_filter not in self._announced.get(peer, ())
-            or self._heard_us.get(peer, wanted.since_us) < wanted.since_us
+            or self._heard_us.get(peer, now_us - UNNOTICED_US) < wanted.since_us
         )
         return min((self._since_us(peer, topic_filter) for peer in peers), default=wanted.since_us), tuple(peers)
 

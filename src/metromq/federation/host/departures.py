@@ -24,7 +24,6 @@ from metromq.federation.host.session_parcels import (
     encode_signal,
 )
 from metromq.federation.node import Node
-from metromq.federation.silences import UNNOTICED_US
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import KIND_REPLAY, Entry, Hub, Message, SeenIds, Session, store
 
@@ -199,16 +198,11 @@ class Departures:
         return piece
 
     def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:
-        """Filters that brokers do not know of yet: they must look back when they are told.
-
-        Of a new one nobody can say who knows it: what was announced may be held up, and nobody notices that at once.
-        """
+        """Filters that brokers do not know of yet: they must look back when they are told."""
         now_us = int(self._hub.clock.now * 1_000_000)
         found: list[tuple[str, int, tuple[str, ...]]] = []
         for full_filter in session.grants:
-            since_us, peers = self._node.announcer.untold(full_filter)
-            if now_us - since_us < UNNOTICED_US:
-                peers = self._node.peers
+            since_us, peers = self._node.announcer.untold(full_filter, now_us)
             if peers:
                 found.append((full_filter, now_us - since_us, peers))
         return found
