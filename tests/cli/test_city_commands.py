@@ -61,9 +61,8 @@ def test_status_tells_what_runs_where(city: CityProcess) -> None:
 
 def with_tuples(status: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """JSON has lists where the dataclasses have tuples."""
-    return tuple(
-        {**b, **{name: tuple(b[name]) for name in ("areas", "clusters", "alive", "links")}} for b in status["brokers"]
-    )
+    lists = ("areas", "clusters", "alive", "links", "workers")
+    return tuple({**b, **{name: tuple(b[name]) for name in lists}} for b in status["brokers"])
 
 
 def test_status_as_a_table(city: CityProcess) -> None:

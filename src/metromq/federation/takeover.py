@@ -72,6 +72,8 @@ class Takeover:
                 request = RetainedRequest(self._table.succession.filters(key))
                 effects += [Send(peer, request) for peer in sorted(up)]
         if before == self._name and after != self._name:
+            if key in self._left_us:  # until now it distributed what came, though it was not at home any more
+                self._left_us[key] = now_us
             effects += self._lost(change, at_home, now_us)
         return effects
 
@@ -107,7 +109,8 @@ class Takeover:
             # Whoever knew of the new home earlier than it did itself has handed messages to it before.
             was_home = came_us <= self._left_us.get(key, came_us - 1)
             return was_handed or was_home or came_us >= self._settled_us.get(key, came_us)
-        if self._name in self._city.former_homes.get(key, ()) and came_us <= self._left_us.get(key, came_us):
+        was_home = self._table.owner(key) == self._name or came_us <= self._left_us.get(key, came_us)
+        if was_home and self._name in self._city.former_homes.get(key, ()):
             return True
         if self._table.anchor(key) == self._name:
             return True
