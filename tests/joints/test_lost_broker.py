@@ -59,6 +59,7 @@ def test_a_session_of_a_killed_broker_is_added_when_the_broker_is_back_and_its_w
         with client(live.ports[third]) as publisher:
             for payload in wanted:
                 publisher.publish(topic, payload.encode(), 2)
+        with client(live.ports[first]) as publisher:  # where the subscription is known at once
             half = unique("half")
             received_but_not_released(live.ports[first], half, "half/taken", publisher)
         live.settle()

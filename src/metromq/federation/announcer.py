@@ -7,7 +7,6 @@ from typing import final
 from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
 from metromq.federation.links.frames import Announcement, Interest, Owed
 from metromq.federation.routing.router import Router
-from metromq.federation.silences import UNNOTICED_US
 
 
 @dataclass(slots=True)
@@ -31,14 +30,12 @@ class Announcer:
         # have been, by our monotonic clock and by the wall. It counts as long as the filter is wanted, since what tells
         # a peer may be lost on its way.
         self._owed: dict[str, dict[str, tuple[int, int]]] = {}
-        self._heard_us: dict[str, int] = {}  # until when a peer has heard us, as far as it has said
         # By filter and peer: since when the peer must know of it, where that is because the routing has changed.
         self._fresh: dict[str, dict[str, int]] = {}
 
     def member_left(self, peer: str) -> None:
         self._announced.pop(peer, None)
         self._digests.pop(peer, None)
-        self._heard_us.pop(peer, None)
         for since in self._owed.values():
             since.pop(peer, None)
 
@@ -82,25 +79,12 @@ class Announcer:
         if wanted is not None:
             wanted.since_us = min(wanted.since_us, since_us)
 
-    def was_heard(self, peer: str, until_us: int) -> None:
-        """The peer has had what was sent to it until then."""
-        self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
-
-    def untold(self, topic_filter: str, now_us: int) -> tuple[int, tuple[str, ...]]:
-        """Since when the filter is wanted, and the peers that should know and do not yet.
-
-        What they were told may be held up on its way: they know it when they have said that they heard us since, or,
-        where they do not greet us, when a link would have been noticed that brings nothing.
-        """
+    def untold(self, topic_filter: str) -> tuple[int, tuple[str, ...]]:
+        """Since when the filter is wanted, and the peers that should know and do not yet."""
         wanted = self._wanted.get(topic_filter)
         if wanted is None:
             return 0, ()
-        peers = sorted(
-            peer
-            for peer in wanted.due
-            if topic_filter not in self._announced.get(peer, ())
-            or self._heard_us.get(peer, now_us - UNNOTICED_US) < wanted.since_us
-        )
+        peers = sorted(peer for peer in wanted.due if topic_filter not in self._announced.get(peer, ()))
         return min((self._since_us(peer, topic_filter) for peer in peers), default=wanted.since_us), tuple(peers)
 
     def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int, wall_us: int) -> tuple[str, ...]:

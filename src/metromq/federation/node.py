@@ -410,8 +410,6 @@ class Node:
         effects = self._carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         effects += self._compare_interest(peer, hello.interest_digest, now_us)
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
-        if hello.echo_us:
-            self.announcer.was_heard(peer, min(now_us, now_us - self._wall_us() + hello.echo_us))
         return effects + self._compare_clocks(peer)
 
     def _compare_interest(self, peer: str, digest: int, now_us: int) -> list[Effect]:

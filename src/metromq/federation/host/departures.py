@@ -198,11 +198,11 @@ class Departures:
         return piece
 
     def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:
-        """Filters that brokers do not know of yet: they must look back when they are told."""
+        """Filters that brokers out of reach do not know of yet: they must look back when they are told."""
         now_us = int(self._hub.clock.now * 1_000_000)
         found: list[tuple[str, int, tuple[str, ...]]] = []
         for full_filter in session.grants:
-            since_us, peers = self._node.announcer.untold(full_filter, now_us)
+            since_us, peers = self._node.announcer.untold(full_filter)
             if peers:
                 found.append((full_filter, now_us - since_us, peers))
         return found
