@@ -256,6 +256,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
     "what is not released stays behind": (44,),
+    "what was not acknowledged is not sent again": (78,),
 }
 
 
