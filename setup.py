@@ -26,13 +26,19 @@ HOT_MODULES: list[str] = [
 # What brokers do all the time though nothing happens: they greet each other, and look whose time has come. A storm of
 # simulated brokers spends most of its time here. Classes in which tests plant bugs stay plain, so that they can.
 HOT_MODULES += [
-    *(f"src/metromq/federation/{name}.py" for name in ("clock_skew", "effects", "node", "route_book", "silences")),
+    *(
+        f"src/metromq/federation/{name}.py"
+        for name in (
+            *("city_changes", "clock_skew", "effects", "greetings", "interest_exchange", "node"),
+            *("outgoing_frames", "route_book", "silences"),
+        )
+    ),
     *(
         f"src/metromq/federation/coordination/{name}.py"
         for name in ("contacts", "coordinator", "embedded", "facts", "watch")
     ),
     *(f"src/metromq/federation/links/{name}.py" for name in ("frames", "mqtt_transport", "transport")),
-    *(f"src/metromq/federation/host/{name}.py" for name in ("host", "timers")),
+    *(f"src/metromq/federation/host/{name}.py" for name in ("host", "peer_links", "timers")),
     *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "network", "sim_broker")),
 ]
 

@@ -15,6 +15,16 @@ from metromq.protocol.session.message import Message
 from metromq.protocol.topics.names import matches
 
 
+def joins(node: Node, name: str, now_us: int, address: str = "") -> list[Effect]:
+    """Somebody at the node says that the city has a new member."""
+    return node.coordinated(node.coordinator.join(name, address, now_us), now_us)
+
+
+def leaves(node: Node, name: str, now_us: int) -> list[Effect]:
+    """Or that a member has left for good."""
+    return node.coordinated(node.coordinator.leave(name, now_us), now_us)
+
+
 class Network:
     """Links follow the nodes' neighbours; what is sent where no link is up is lost."""
 

@@ -53,7 +53,7 @@ def test_a_city_knows_its_wrong_clock_and_warns_once() -> None:
     for name, broker in city.brokers.items():
         assert broker.host is not None
         for peer in names:
-            skew = broker.host.node.skews.of(peer)
+            skew = broker.host.node.greetings.skews.of(peer)
             if peer != name:
                 assert skew is not None
                 expected_us = city.brokers[peer].skew_us - broker.skew_us

@@ -135,7 +135,7 @@ class MiniBroker:
         taken = [
             entry
             for entry in self.waiting[effect.peer]
-            if entry[2].stage == OWNER and self.node.is_of(effect.key, entry[1].topic)
+            if entry[2].stage == OWNER and self.node.table.is_of(effect.key, entry[1].topic)
         ]
         for entry in taken:
             self.waiting[effect.peer].remove(entry)
@@ -147,7 +147,7 @@ class MiniBroker:
 
     def hand_over(self, effect: HandOver) -> None:
         for record in list(self.journal):  # all of it: ages are the host's business
-            if record.distributed and self.node.is_of(effect.key, record.message.topic):
+            if record.distributed and self.node.table.is_of(effect.key, record.message.topic):
                 served = (self.name, record.message.origin, *sorted(record.peers))
                 self.send(record.message, (Hop(effect.heir, HANDOVER, True, served),))
 

@@ -15,7 +15,7 @@ from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest
 from metromq.federation.links.frames import ClientClaim, InterestRequest, encode_frame
 from metromq.federation.node import Node
-from tests.federation.network import Network
+from tests.federation.network import Network, joins, leaves
 
 
 def enlarged(city: City) -> City:
@@ -30,7 +30,7 @@ def test_a_newcomer_is_told_to_one_broker_and_served_by_all(routing: str) -> Non
     network.subscribe("b10", "bus/#")
     network.subscribe("b20", "1/0/#")
     network.add(enlarged(grid_city(routing, count=4)), "late")
-    effects = network.nodes["b00"].member_joined("late", network.now_us, "10.0.0.9:1883")
+    effects = joins(network.nodes["b00"], "late", network.now_us, "10.0.0.9:1883")
     assert [effect for effect in effects if isinstance(effect, NeighboursChanged)] == [
         NeighboursChanged(("b10", "b20", "b30", "late"))
     ]
@@ -55,14 +55,14 @@ def test_who_left_for_good_is_forgotten_by_all(routing: str) -> None:
     network.subscribe("b10", "#")
     network.subscribe("b20", "1/0/#")
     network.step(3)
-    network.run("b00", network.nodes["b00"].member_left("b10", network.now_us))
+    network.run("b00", leaves(network.nodes["b00"], "b10", network.now_us))
     network.settle()
     network.lose("b10")
     network.step(10)
     for name in ("b00", "b20", "b30"):
         node = network.nodes[name]
         assert "b10" not in (*node.peers, *node.neighbours, *node.up, *node.coordinator.alive(network.now_us))
-        assert node.interest.peers_for("1/0/x") in ((), ("b20",))
+        assert node.exchange.interest.peers_for("1/0/x") in ((), ("b20",))
         assert "b10" not in {node.table.owner(area) for area in ("1/0", "1/1", "1/2", "1/3")}
         assert "b10" not in node.router.announce_to("#")
         with pytest.raises(PeerViolation, match="no member"):
@@ -77,7 +77,7 @@ def test_who_left_for_good_is_forgotten_by_all(routing: str) -> None:
 def test_a_restart_knows_who_came_and_who_went() -> None:
     city = grid_city(count=4)
     node = Node(city, "b00", 1, 0)
-    effects = [*node.member_joined("late", 0), *node.member_left("b10", 0)]
+    effects = [*joins(node, "late", 0), *leaves(node, "b10", 0)]
     for kept in ([effect for effect in effects if isinstance(effect, Keep)], node.snapshot()):
         again = Node(city, "b00", 2, 0)
         for keep in kept:
@@ -90,12 +90,12 @@ def test_a_restart_knows_who_came_and_who_went() -> None:
 
 def test_a_member_that_left_may_come_back() -> None:
     node = Node(grid_city(count=4), "b00", 1, 0)
-    node.member_left("b10", 0)
+    leaves(node, "b10", 0)
     assert "b10" not in node.peers
     assert node.table.home("1/0") == "b10", "until an heir claims it, the area is still the lost one's"
-    node.member_joined("b10", 0)
+    joins(node, "b10", 0)
     assert "b10" in node.peers
-    node.member_joined("b00", 0)
+    joins(node, "b00", 0)
     assert "b00" not in node.peers, "a broker may be told of itself"
 
 
@@ -117,11 +117,11 @@ def test_interest_of_a_member_that_left_is_gone_and_its_place_is_used_again() ->
 
 def test_a_newcomer_is_announced_everything_and_a_leaver_nothing() -> None:
     node = Node(grid_city("flood-subscriptions", count=4), "b00", 1, 0)
-    announcer: Announcer = node.announcer
+    announcer: Announcer = node.exchange.announcer
     node.subscribed("a", 0)
-    node.member_joined("late", 0)
+    joins(node, "late", 0)
     assert [item.topic_filter for item in announcer.whole("late", 0).wanted] == ["a"]
-    node.member_left("late", 0)
+    leaves(node, "late", 0)
     assert announcer.digest("late") == 0
     assert "late" not in announcer.concerned()
 
@@ -139,7 +139,7 @@ def test_a_node_tells_its_directory_who_left() -> None:
     node = Node(grid_city(count=4), "b00", 1, 0)
     client = next(name for name in "abcdefghij" if node.directory.keeper_of(name) == "b00")
     node.directory.claimed("b10", ClientClaim(client, 5, False, False))
-    node.member_left("b10", 0)
+    leaves(node, "b10", 0)
     assert SessionFound(client, 9, "") in node.directory.connected(client, 9, False, True)
 
 

@@ -22,6 +22,7 @@ from metromq.federation.links.frames import (
 )
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, HANDOVER, OWNER
+from tests.federation.network import leaves
 
 CITY = grid_city()
 
@@ -83,7 +84,7 @@ def test_a_restarted_node_knows_what_it_kept() -> None:
         for keep in source:
             assert isinstance(keep, Keep)
             again.restore(keep.peer, keep.frame, 0)
-        assert again.interest.digest("b13") == broker.interest.digest("b13")
+        assert again.exchange.interest.digest("b13") == broker.exchange.interest.digest("b13")
         assert again.table.digest() == broker.table.digest()
         assert [hop.peer for hop in again.routes.route("1/2/x").hops] == ["b13"]
 
@@ -150,7 +151,7 @@ CHANGES: tuple[Callable[[Node, int], object], ...] = (
     lambda broker, now_us: broker.frame("b00", encode_frame(Facts((Fact(AREA, "1/2", "b00", 7),))), now_us),
     lambda broker, now_us: broker.peer_down("b13", now_us),
     lambda broker, now_us: broker.peer_up("b13", now_us),
-    lambda broker, now_us: broker.member_left("b13", now_us),
+    lambda broker, now_us: leaves(broker, "b13", now_us),
 )
 ARRIVALS = (
     Arrival("1/2/x", CLIENT, "b12"),

@@ -77,7 +77,7 @@ class Telemetry:
         """With whatever was counted in a window: the clocks by which the times of its messages are to be read."""
         if self._host is None:
             return []
-        skews = ((peer, self._host.node.skews.of(peer)) for peer in self._host.links)
+        skews = ((peer, self._host.node.greetings.skews.of(peer)) for peer in self._host.links)
         return [TelemetryRow(CLOCK, peer, str(skew.ahead_us)) for peer, skew in skews if skew is not None]
 
     def _link_rows(self) -> list[TelemetryRow]:

@@ -156,7 +156,7 @@ class Reporter:
         assert self._host is not None
         peer, backlog = link.peer, link.backlog
         waiting, in_flight = backlog.waiting(), backlog.under_way()
-        skew = self._host.node.skews.of(peer)
+        skew = self._host.node.greetings.skews.of(peer)
         return LinkStatus(
             peer,
             UP if link.up else RESTING if link.resting else DOWN,

@@ -233,10 +233,11 @@ class Directory:
             broker, ClientMoved(taken.client, taken.time_us, taken.broker, taken.clean_start, user, opened_us)
         )
 
-    def released(self, peer: str, released: ClientReleased) -> None:
+    def released(self, peer: str, released: ClientReleased) -> list[Effect]:
         place = self._places.get(released.client)
         if place is not None and place.broker == peer and place.time_us <= released.time_us:
             del self._places[released.client]
+        return []
 
     def _entered(self, own: _Own) -> None:
         own.opened_us = min(own.opened_us, own.time_us)

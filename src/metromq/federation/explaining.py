@@ -69,7 +69,7 @@ def explain_step(
         validate_filter(topic)
         return _subscription(node, topic, subscribers)
     validate_topic(topic)
-    interested = node.interest.peers_for(topic)
+    interested = node.exchange.interest.peers_for(topic)
     if stage >= FINAL:
         reasons: tuple[str, ...] = (f"{node.name} serves its own subscribers.",)
         return TraceStep(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
@@ -118,7 +118,7 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> TraceStep:
         for peer in node.peers
         if peer in beyond
     )
-    wanted = tuple(peer for peer in node.peers if node.interest.wants(peer, topic_filter))
+    wanted = tuple(peer for peer in node.peers if node.exchange.interest.wants(peer, topic_filter))
     reasons = node.router.explain(topic_filter) + _who_decides(node, subscribers)
     return TraceStep(node.name, topic_filter, NAMES[CLIENT], reasons, hops, wanted, subscribers)
 

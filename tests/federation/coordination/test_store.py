@@ -15,6 +15,7 @@ from metromq.federation.coordination.facts import BROKER, Fact
 from metromq.federation.effects import Keep, Send
 from metromq.federation.links.frames import Facts, Hello
 from metromq.federation.node import Node
+from tests.federation.network import joins
 
 
 @dataclass
@@ -108,7 +109,7 @@ def test_nodes_agree_through_the_store(city: City) -> None:
 def test_members_join_through_the_store(city: City) -> None:
     nodes = {name: Node(city, name, 1, 0) for name in city.names}
     STORE.sessions |= set(nodes)
-    assert nodes["b00"].member_joined("late", 0) == [], "the store has not said so yet"
+    assert joins(nodes["b00"], "late", 0) == [], "the store has not said so yet"
     for node in nodes.values():
         kept = [effect.frame for effect in node.tick(0) if isinstance(effect, Keep)]
         assert kept == [Facts((Fact(BROKER, "late", "late", 0),))]

@@ -8,6 +8,7 @@ from metromq.federation.city import City, grid_city
 from metromq.federation.coordination.facts import BROKER, Fact
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
 from metromq.federation.node import Node
+from tests.federation.network import joins
 
 LATER_US = 60_000_000  # everybody has had time to connect
 
@@ -113,7 +114,7 @@ def test_the_first_broker_of_a_city_does_not_claim_everything() -> None:
 def test_while_the_ensemble_is_away_everybody_stays_and_proposals_wait(servers: Servers) -> None:
     for name in servers.nodes:
         servers.coordinator(name).lost(servers.now_us)
-    servers.nodes["b00"].member_joined("late", servers.now_us)
+    joins(servers.nodes["b00"], "late", servers.now_us)
     servers.away |= set(servers.nodes)
     for _ in range(100):
         servers.step(1_000_000)

@@ -76,10 +76,10 @@ def test_a_leaver_that_cannot_leave_yet_says_why_and_goes_on_later() -> None:
     first, second = sim.city.names
     host = host_of(sim, first)
     sim.brokers[first].run(lambda: host.leaving.leave("somebody"))
-    host.node.versions.spoken[second] = 4
+    host.node.greetings.versions.spoken[second] = 4
     sim.run(1.0)
     assert any("cannot follow" in text for text in host.leaving.waits_for())
-    host.node.versions.spoken[second] = 5
+    host.node.greetings.versions.spoken[second] = 5
     assert sim.clock.run_until(lambda: host.leaving.state == "has left", 60.0)
 
 

@@ -80,7 +80,7 @@ def test_no_message_goes_further_than_its_limit_whatever_a_router_says(
         nodes = {name: Node(city, name, 1, 0) for name in city.names}
         for name in nodes:
             for number in wanting - {city.names.index(name)}:
-                nodes[name].interest.set(city.names[number], "#", 1)
+                nodes[name].exchange.interest.set(city.names[number], "#", 1)
         queue: list[tuple[str, int, int, int, tuple[str, ...], tuple[str, ...]]]
         queue = [(city.names[start], CLIENT, limit, 0, (), ())]
         seen = 0

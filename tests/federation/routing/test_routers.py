@@ -24,9 +24,9 @@ def nodes(routing: str) -> dict[str, Node]:
 
 
 def subscribe(network: dict[str, Node], name: str, topic_filter: str, members: int = 1) -> None:
-    network[name].announcer.want(topic_filter, members, 0)
+    network[name].exchange.announcer.want(topic_filter, members, 0)
     for peer in network[name].router.announce_to(topic_filter):
-        network[peer].interest.set(name, topic_filter, members)
+        network[peer].exchange.interest.set(name, topic_filter, members)
 
 
 def travel(network: dict[str, Node], start: str, topic: str) -> tuple[list[tuple[str, str, int]], list[str]]:

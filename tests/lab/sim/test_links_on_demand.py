@@ -71,7 +71,9 @@ def test_a_link_that_nobody_needs_rests_and_wakes() -> None:
     assert payloads(city, "reader") == ["first", "second"]
     host = city.brokers[other].host
     assert host is not None
-    assert host.node.unheard_us(one, int(host.hub.clock.now * 1_000_000)) == 0, "its silence was no fault either"
+    assert host.node.greetings.silences.before(one, int(host.hub.clock.now * 1_000_000)) == 0, (
+        "its silence was no fault either"
+    )
 
 
 def test_what_waits_for_a_lost_peer_comes_when_it_is_back() -> None:

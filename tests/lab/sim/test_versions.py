@@ -48,16 +48,16 @@ def test_two_versions_run_in_one_city_and_the_old_one_is_upgraded() -> None:
 
 def speaks(broker: object) -> list[tuple[str, int]]:
     host = getattr(broker, "host", None)
-    return list(host.node.versions.spoken.items()) if host is not None else []
+    return list(host.node.greetings.versions.spoken.items()) if host is not None else []
 
 
 def test_offers_are_read_and_those_of_strangers_are_refused() -> None:
     node = Node(grid_city(count=4), "b00", 1, 0)
-    node.versions.offered("b10", offer_text(VERSION + 3))
-    assert node.versions.spoken["b10"] == VERSION, "a later release reads ours too"
-    node.versions.offered("b10", "")
-    assert node.versions.spoken["b10"] == OLDEST, "releases before the offer read only that"
+    node.greetings.versions.offered("b10", offer_text(VERSION + 3))
+    assert node.greetings.versions.spoken["b10"] == VERSION, "a later release reads ours too"
+    node.greetings.versions.offered("b10", "")
+    assert node.greetings.versions.spoken["b10"] == OLDEST, "releases before the offer read only that"
     for text in ("x", "4-", "-", "4-99999999999999999999"):
         assert read_offer(text) == (OLDEST, OLDEST)
     with pytest.raises(ProtocolViolation, match=f"b10 reads versions {VERSION + 1} to 99"):
-        node.versions.offered("b10", f"{VERSION + 1}-99")
+        node.greetings.versions.offered("b10", f"{VERSION + 1}-99")

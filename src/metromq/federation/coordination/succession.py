@@ -10,6 +10,7 @@ from typing import final
 
 from metromq.federation.coordination.facts import Book, Fact
 from metromq.federation.coordination.steps import candidate
+from metromq.protocol.topics import matches
 
 
 class Succession(ABC):
@@ -92,6 +93,10 @@ class TopicTable:
         fact = self.book.get(self.kind, key)
         home = self.succession.home(fact)
         return home if home in self.book.members else fact.owner
+
+    def is_of(self, key: str, topic: str) -> bool:
+        """Whether the topic belongs to a key, or did before the table changed."""
+        return any(matches(text, topic) for text in self.succession.filters(key))
 
     def candidate(self, key: str) -> str:
         """The broker that is about to become responsible; empty: nobody is."""

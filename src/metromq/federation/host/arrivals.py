@@ -111,7 +111,7 @@ class Arrivals:
         arrivals[old] = arrival
         arrival.probed = set(self._node.peers) if piece.senders is None else None
         arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
-        unheard_us = self._node.unheard_us(old, int(hub.clock.now * 1_000_000))
+        unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
             arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
         if session is None:
@@ -152,7 +152,7 @@ class Arrivals:
         self._hub.sessions.record_seen(session)
         now_us = int(self._hub.clock.now * 1_000_000)
         for topic_filter, age_us, peers in piece.untold:
-            self._run(self._node.came_untold(topic_filter, peers, age_us, now_us))
+            self._run(self._node.exchange.came_untold(topic_filter, peers, age_us, now_us))
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""

@@ -107,7 +107,8 @@ class CatchUp:
         taken = [
             entry
             for entry in (*backlog.inflight.values(), *backlog.queue)
-            if read_slip(entry.note).stage == OWNER and self._node.is_of(effect.key, hub.backlogs.load(entry).topic)
+            if read_slip(entry.note).stage == OWNER
+            and self._node.table.is_of(effect.key, hub.backlogs.load(entry).topic)
         ]
         for entry in taken:
             message = hub.backlogs.load(entry)
@@ -181,7 +182,7 @@ class CatchUp:
         held = self._held()
         for record in list(self._since(effect.age_us)):
             message = record.message
-            if message.kind == KIND_REPLAY or not message.qos or not self._node.is_of(effect.key, message.topic):
+            if message.kind == KIND_REPLAY or not message.qos or not self._node.table.is_of(effect.key, message.topic):
                 continue
             if not self._is_distributed(record) or message.offset in held:
                 continue

@@ -202,7 +202,7 @@ class Departures:
         now_us = int(self._hub.clock.now * 1_000_000)
         found: list[tuple[str, int, tuple[str, ...]]] = []
         for full_filter in session.grants:
-            since_us, peers = self._node.announcer.untold(full_filter)
+            since_us, peers = self._node.exchange.announcer.untold(full_filter)
             if peers:
                 found.append((full_filter, now_us - since_us, peers))
         return found

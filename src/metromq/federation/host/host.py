@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from metromq.errors import PeerViolation
 from metromq.federation.city import City
-from metromq.federation.description import Description, differences
+from metromq.federation.description import Description
 from metromq.federation.effects import (
     CityFollowed,
     ClockSkewed,
@@ -36,10 +36,12 @@ from metromq.federation.effects import (
     WillFired,
 )
 from metromq.federation.host.catch_up import CatchUp
+from metromq.federation.host.city_news import CityNews
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.draining import Draining
 from metromq.federation.host.last_wills import LastWills
 from metromq.federation.host.leaving import Leaving
+from metromq.federation.host.peer_links import PeerLinks
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Reporting as Reporting
@@ -49,8 +51,6 @@ from metromq.federation.links.frames import (
     BATCH_TOPIC,
     CONTROL_TOPIC,
     RUN_TOPIC,
-    Hello,
-    Rest,
     decode_frame,
     encode_frame,
 )
@@ -72,10 +72,7 @@ from metromq.protocol.session import (
 )
 
 TICKS_PER_HELLO: Final = 5
-HEIRS_S: Final = 60.0  # so long after a broker has left the city its heirs are surely known
 BUSY_TICK_S: Final = 0.01
-REST_AFTER_S: Final = 30.0  # without anything to send
-LOOK_S: Final = 1.0  # between looks for links that are idle
 LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
 
 
@@ -92,17 +89,14 @@ class Host(Federation):
         self.hub = hub
         self.node = Node(city, name, hub.clock.wall_us, self._now_us(), lambda: hub.clock.wall_us)
         self.inbox = Inbox()
-        self.links: dict[str, Link] = {}
         self.heard: dict[str, NetworkConnection] = {}  # connections over which peers speak to us
         self.on_city: Callable[[Description], None] = lambda description: None  # told of every new description
         self._report = report
-        self._transport: RelayTransport | None = None
         self._ticked_at = hub.clock.now
         self._timers = Timers()
-        self._copies = Copies(hub, self.node, self.inbox, self._wants_link)
-        self._kept: frozenset[str] = frozenset()  # peers whose links never rest
-        self._falling_asleep: set[str] = set()  # peers that were told that their link will rest
-        self._looked_at = hub.clock.now
+        self._links = PeerLinks(hub, self.node, self._timers, self, self.run)
+        self.links: dict[str, Link] = self._links.by_peer
+        self._copies = Copies(hub, self.node, self.inbox, self._links.wants)
         self._stood_at = 0  # how far the journal was at the last tick,
         self._is_stirred = False  # and whether it had grown since the one before
         self._retained = RetainedVersions(hub, self.node, self._copies, self._timers, self.run)
@@ -112,14 +106,15 @@ class Host(Federation):
         self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
         self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
         self.leaving = Leaving(hub, self.node, self.roaming, self.run, self.change_city, report)
+        self._news = news = CityNews(name, report)
         self._runners: dict[type, Callable[[Any], None]] = {
-            Send: self._send_frame,
+            Send: self._links.send,
             Keep: self._keep,
             RoutesChanged: self._routes_changed,
-            FactsLearnt: self._facts_learnt,
+            FactsLearnt: news.facts_learnt,
             CityFollowed: self._city_followed,
-            NeighboursChanged: self._neighbours_changed,
-            Reopen: self._reopen,
+            NeighboursChanged: self._links.neighbours_changed,
+            Reopen: self._links.reopen,
             Reroute: self._catch_up.reroute,
             GoAround: self._catch_up.go_around,
             HandOver: self._catch_up.hand_over,
@@ -131,7 +126,7 @@ class Host(Federation):
             SessionFound: self.roaming.found,
             SessionRefused: self.roaming.refused,
             SessionTaken: self.roaming.taken,
-            ClockSkewed: self._clock_skewed,
+            ClockSkewed: news.clock_skewed,
             FireWill: self._wills.fire,
             WillFired: self._wills.fired,
         }
@@ -157,16 +152,11 @@ class Host(Federation):
     def start(self, transport: Transport) -> None:
         """After recovery: opens links to the peers and begins to greet."""
         clock = self.hub.clock
-        self._transport = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
+        relay = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
         self._ticked_at = self.hub.clock.now
         if self._catch_up.away_us() >= 0:
             self.node.restarted(self._catch_up.away_us(), self._now_us())
-        self._kept = frozenset(self.node.neighbours)
-        for peer in self.node.neighbours:
-            self._open_link(peer)
-        for peer, backlog in list(self.hub.links.by_peer.items()):
-            if backlog.unsettled():
-                self._reopen(Reopen(peer))
+        self._links.start(relay)
         for session in list(self.hub.sessions.by_client_id.values()):
             if session.departed_to:
                 self.roaming.restored(session)
@@ -181,7 +171,7 @@ class Host(Federation):
             self._remember_ages(session)
         self.run(self.node.directory.living(self.node.coordinator.book.members))
         self._wills.start()
-        self._forget_departed_later()
+        self._links.forget_departed_later()
         self.tick()
 
     def _remember_ages(self, session: Session) -> None:
@@ -190,11 +180,10 @@ class Host(Federation):
             since_us = session.since_us(full_filter)
             if since_us:
                 age_us = max(0, clock.wall_us - since_us)
-                self.node.announcer.wanted_since(full_filter, self._now_us() - age_us)
+                self.node.exchange.announcer.wanted_since(full_filter, self._now_us() - age_us)
 
     def stop(self) -> None:
-        for link in self.links.values():
-            link.close()
+        self._links.stop()
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
@@ -203,11 +192,9 @@ class Host(Federation):
         if passed_s > self.tick_s + self._hello_s:
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
-        if self._transport is not None:
-            self._transport.tick(hub.clock.now)
+        self._links.tick(hub.clock.now)
         self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
-        if hub.clock.now - self._looked_at >= LOOK_S:
-            self._look_at_links()
+        self._links.look()
         self._catch_up.mark()
         self._is_stirred = hub.commits.position != self._stood_at
         self._stood_at = hub.commits.position
@@ -231,9 +218,7 @@ class Host(Federation):
 
     def _is_calm(self) -> bool:
         """Whether nothing is going on: all that ticks are for is to greet, and to notice what does not come."""
-        if self._is_stirred or self.leaving.is_away or self._transport is None:
-            return False
-        return self._transport.is_calm()
+        return not self._is_stirred and not self.leaving.is_away and self._links.is_calm()
 
     def delegate(self, topic_filter: str, broker: str) -> None:
         """Makes a broker responsible for a filter, or without one nobody in particular; raises UsageError."""
@@ -248,9 +233,9 @@ class Host(Federation):
 
     def link_down(self, link: Link, problem: str) -> None:
         if link.resting:
-            self.node.peer_rests(link.peer)
+            self.node.up.rested(link.peer)
             return
-        self._falling_asleep.discard(link.peer)
+        self._links.down(link.peer)
         self._report("info", "link is down", peer=link.peer, problem=problem)
         if link.peer in self.node.up:
             self.run(self.node.peer_down(link.peer, self._now_us()))
@@ -264,7 +249,7 @@ class Host(Federation):
         return self.node.clock.happened_us
 
     def reads_time(self, peer: str) -> bool:
-        return self.node.reads_time(peer)
+        return self.node.greetings.reads_time(peer)
 
     def is_alive(self, peer: str) -> bool:
         return self.node.coordinator.is_alive(peer, self._now_us())
@@ -277,23 +262,21 @@ class Host(Federation):
         return self.node.coordinator.companions_of(peer)
 
     def reach_for(self, peer: str) -> None:
-        """Opens a link, if there is none."""
-        link = self._link_on_demand(peer)
-        if link is not None:
-            link.wake()
-
-    def via(self, peer: str) -> str:
-        """The broker through which messages go to a peer that cannot be reached directly; empty: they need none."""
-        return self._transport.via(peer) if self._transport is not None else ""
+        self._links.reach_for(peer)
 
     def rests(self, peer: str) -> bool:
         """Whether there is no link to the peer because there was nothing to send."""
-        link = self.links.get(peer)
-        return self.node.contacts.on_demand and (link.resting if link is not None else self.is_alive(peer))
+        return self._links.rests(peer)
+
+    def via(self, peer: str) -> str:
+        """The broker through which messages go to a peer that cannot be reached directly; empty: they need none."""
+        transport = self._links.transport
+        return transport.via(peer) if transport is not None else ""
 
     def problem(self, peer: str) -> str:
         """Why a peer cannot be reached directly; empty: it can."""
-        return self._transport.problem(peer) if self._transport is not None else ""
+        transport = self._links.transport
+        return transport.problem(peer) if transport is not None else ""
 
     # --- the node's effects ---------------------------------------------------------------------------------------
 
@@ -303,136 +286,17 @@ class Host(Federation):
         if effects:
             self._copies.changed()
 
-    def _send_frame(self, effect: Send) -> None:
-        link = self._link_on_demand(effect.peer)
-        if link is None or (isinstance(effect.frame, Hello) and not self._greets(link)):
-            return
-        if not isinstance(effect.frame, Hello | Rest):
-            link.wake()
-        link.send_frame(encode_frame(effect.frame))
-
-    def _greets(self, link: Link) -> bool:
-        """A greeting opens no link, and does not come behind the word that one will rest."""
-        return link.up and link.peer not in self._falling_asleep
-
     def _keep(self, effect: Keep) -> None:
         self.hub.commits.append(records.CONTROL, Packer().text(effect.peer).blob(encode_frame(effect.frame)).done())
-
-    def _facts_learnt(self, effect: FactsLearnt) -> None:
-        for fact in effect.facts:
-            self._report("info", "fact", kind=fact.kind, key=fact.key, owner=fact.owner, epoch=fact.epoch)
-
-    def _clock_skewed(self, effect: ClockSkewed) -> None:
-        seconds = round(effect.ahead_us / 1e6, 3)
-        if effect.apart:
-            self._report("warning", "clocks differ; set one of them right", peer=effect.peer, peer_is_ahead_s=seconds)
-        else:
-            self._report("info", "clocks agree again", peer=effect.peer, peer_is_ahead_s=seconds)
 
     def change_city(self, city: City, author: str, note: str = "") -> None:
         """Proposes another description; raises UsageError for what a running city cannot become."""
         self.run(self.node.change_city(city, author, self.hub.clock.wall_us / 1e6, note, self._now_us()))
 
     def _city_followed(self, effect: CityFollowed) -> None:
-        before, after = effect.before, effect.after
-        details = {"epoch": after.epoch, "author": after.author, "at": after.at}
-        if effect.overruled:
-            self._report(
-                "error", "two changes of the city met; apply the lost one again", lost=before.author, **details
-            )
-        if self.name not in after.city.by_name:
-            self._report("error", "this broker is no member of the city any more", **details)
-        for line in differences(before.city, after.city):
-            self._report("info", "the city changes", change=line, **details)
-        if self._transport is not None:
-            for peer in [peer for peer, link in self.links.items() if not link.resting]:
-                self._redial(peer, before.city, after.city)
-        self._forget_departed_later()
-        self.on_city(after)
-
-    def _forget_departed_later(self) -> None:
-        """What waits for brokers that are no members any more; by then it has gone to their heirs."""
-        if set(self.hub.links.by_peer) - set(self.node.peers):
-            self._timers.at(self.hub.clock.now + HEIRS_S, self._forget_departed)
-
-    def _forget_departed(self) -> None:
-        for peer in set(self.hub.links.by_peer) - set(self.node.peers):
-            backlog = self.hub.links.backlog(peer)
-            self.hub.backlogs.load_all(backlog)
-            for entry in [*backlog.inflight.values(), *backlog.queue]:
-                self.hub.backlogs.abandon(backlog, entry)
-
-    def _redial(self, peer: str, before: City, after: City) -> None:
-        known = peer in before.by_name and peer in after.by_name
-        if known and before.link_address(peer) != after.link_address(peer) and self._transport is not None:
-            self._transport.reset(peer, "its address has changed")
-
-    def _neighbours_changed(self, effect: NeighboursChanged) -> None:
-        """Links follow what the router says; what waits for a peer that is no neighbour any more stays in the hub."""
-        wanted = self._kept = frozenset(self.node.neighbours)
-        for peer in [peer for peer in self.links if peer not in wanted]:
-            if not self._may_have_link(peer):  # otherwise it rests when it is idle
-                self.links.pop(peer).close()
-        for peer in sorted(wanted):
-            if peer in self.links:
-                self.links[peer].wake()
-            else:
-                self._open_link(peer)
-
-    def _open_link(self, peer: str) -> None:
-        if self._transport is not None:
-            link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
-            link.open()
-
-    # --- links on demand ------------------------------------------------------------------------------------------
-
-    def _link_on_demand(self, peer: str) -> Link | None:
-        """The link, at rest if there was none; None: the peer must not have one."""
-        link = self.links.get(peer)
-        if link is None and self._transport is not None and self._may_have_link(peer):
-            link = self.links[peer] = Link(self.hub, self.hub.links.backlog(peer), self._transport, self)
-            link.rest()
-        return link
-
-    def _may_have_link(self, peer: str) -> bool:
-        """Whether a link to it would be opened when there is something to send."""
-        return self.node.contacts.on_demand and self.node.is_peer(peer)
-
-    def _wants_link(self, peer: str) -> None:
-        if peer not in self.links and self.is_alive(peer):
-            self._link_on_demand(peer)
-
-    def _reopen(self, effect: Reopen) -> None:
-        backlog = self.hub.links.by_peer.get(effect.peer)
-        link = self._link_on_demand(effect.peer) if backlog is not None else None
-        if link is not None and link.backlog.unsettled():
-            link.wake()
-
-    def _look_at_links(self) -> None:
-        """Links that nobody needs go to rest; those to lost peers are given up until the peers are back."""
-        self._looked_at = now = self.hub.clock.now
-        self._falling_asleep -= self._kept
-        for peer, link in list(self.links.items()):
-            if peer in self._kept or link.resting:
-                continue
-            if link.up and link.is_idle() and self.node.may_rest(peer) and not self._is_in_the_middle(peer):
-                self._let_rest(link, now - link.used_at)
-            elif not link.up and not self.is_alive(peer):
-                self.links.pop(peer).close()
-
-    def _is_in_the_middle(self, peer: str) -> bool:
-        return self._transport is not None and self._transport.is_between(peer)
-
-    def _let_rest(self, link: Link, idle_s: float) -> None:
-        """The peer hears of it first, so that it does not take the end of the connection for a fault."""
-        if idle_s < REST_AFTER_S:
-            self._falling_asleep.discard(link.peer)
-        elif link.peer not in self._falling_asleep:
-            self._falling_asleep.add(link.peer)
-            self.run([Send(link.peer, Rest())])
-        else:
-            self._falling_asleep.discard(link.peer)
-            link.rest()
+        self._news.city_followed(effect)
+        self._links.city_changed(effect.before.city, effect.after.city)
+        self.on_city(effect.after)
 
     def _routes_changed(self, effect: RoutesChanged) -> None:
         for topic_filter in effect.filters:
@@ -505,13 +369,13 @@ class Host(Federation):
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
         try:
-            self.node.versions.offered(peer, connection.link_offer)
+            self.node.greetings.versions.offered(peer, connection.link_offer)
         except PeerViolation as error:
             connection.terminate(error.reason_code, str(error))
             return
-        self.node.peer_connected(peer, self._now_us())
-        if self._transport is not None:
-            self._transport.heard_directly(peer)
+        self.node.greetings.silences.connected(peer, self._now_us())
+        if self._links.transport is not None:
+            self._links.transport.heard_directly(peer)
 
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
         if self.heard.get(peer) is connection:
@@ -535,8 +399,8 @@ class Host(Federation):
             self.receiving.batch(peer, payload, waiter)
         elif topic == RUN_TOPIC:
             self.receiving.run(peer, payload)
-        elif topic == RELAY_TOPIC and self._transport is not None:
-            self._transport.arrived(peer, payload)
+        elif topic == RELAY_TOPIC and self._links.transport is not None:
+            self._links.transport.arrived(peer, payload)
         else:
             raise PeerViolation(reasons.PROTOCOL_ERROR, f"{topic} is no topic of a link")
 

@@ -84,7 +84,7 @@ class SimBroker:
         self._network.acceptors[self.name] = self
         credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
         if self.link_version:
-            credentials.newest = host.node.versions.newest = self.link_version
+            credentials.newest = host.node.greetings.versions.newest = self.link_version
         self.run(lambda: host.start(MqttTransport(_Dialler(self), credentials, lambda: hub.clock.now)))
         shim = self.shim_for(self, host) if self.shim_for is not None else None
         if shim is not None:
