@@ -17,50 +17,37 @@ from metromq.federation import grid_city
 from metromq.lab.sim.sim_city import SimCity
 from tests.builds import plain_only
 
-# In the order in which a message comes to them.
+# In the order in which a message comes to them, and what each does.
 WAY = (
     # Into the publisher's broker: bytes, packet, message.
     "protocol/session/hub.py",  # its clock
-    "protocol/session/connection.py",
-    "protocol/wire/framer.py",
-    "protocol/session/incoming.py",
-    "protocol/session/routes.py",
-    "protocol/session/log.py",
+    "protocol/session/connection.py",  # bytes of one network connection
+    "protocol/wire/framer.py",  # where a packet ends
+    "protocol/session/incoming.py",  # what a client sends
+    "protocol/session/routes.py",  # who has subscribed
     "protocol/session/message.py",
-    "protocol/session/publishing.py",
+    "protocol/session/publishing.py",  # one message to all its receivers
     # To whom.
-    "federation/host/host.py",
-    "federation/host/copies.py",
-    "federation/route_book.py",
-    "protocol/remembered.py",
+    "federation/host/copies.py",  # which peers, as the hub asks
+    "federation/route_book.py",  # the same as the router says, remembered
     # Written down, and queued.
-    "protocol/session/records.py",
-    "protocol/session/commits.py",
-    "protocol/session/backlogs.py",
-    "protocol/session/backlog.py",
-    "protocol/session/forwarding.py",
+    "protocol/session/records.py",  # the bytes of the journal
+    "protocol/session/commits.py",  # nothing leaves before it is stored
+    "protocol/session/backlog.py",  # what waits for one receiver
     # Over the link.
-    "protocol/session/links.py",
-    "federation/links/link.py",
-    "federation/links/routing_slip.py",
-    "federation/links/batch.py",
-    "protocol/session/output.py",
-    "protocol/wire/encoding.py",
-    "federation/links/relay.py",
+    "protocol/session/links.py",  # the backlogs of peers
+    "federation/links/link.py",  # collects batches
+    "protocol/session/output.py",  # what waits for the network
+    "protocol/wire/encoding.py",  # PUBACK here, PUBLISH of the batch and of the message there
+    "federation/links/batch.py",  # the bytes of a batch
     "federation/links/mqtt_transport.py",
-    "protocol/wire/packets.py",
-    "client/core/client_core.py",
-    "protocol/topics/names.py",
-    "client/core/outbox.py",
     # Into the subscriber's broker.
-    "protocol/wire/decoding.py",
-    "protocol/wire/reader.py",
+    "protocol/session/peer_incoming.py",  # what a peer sends
     "federation/host/receiving.py",
-    "federation/links/inbox.py",
+    "federation/links/inbox.py",  # what has come already
     # To the subscriber.
     "protocol/session/delivery.py",
-    "protocol/session/seen_ids.py",
-    "protocol/packing.py",
+    "protocol/session/seen_ids.py",  # what the session has had, wherever it goes next
 )
 SOURCES = str(Path(metromq.__file__).parent) + os.sep
 ASIDE = ("lab/sim/sim_client.py",)  # whatever this calls is the client's business

@@ -12,6 +12,7 @@ from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.links.frames import Announcement, Facts, Interest, decode_frame, encode_frame
 from metromq.federation.links.inbox import DELIVER, SHARE, Inbox
 from metromq.protocol.packing import Packer, Unpacker
+from metromq.protocol.session.records import encode_cursor
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "u8": st.integers(0, 0xFF),
@@ -93,6 +94,11 @@ def test_bytes_of_earlier_releases_stay_readable() -> None:
     inbox.restore_cursor("b1", 1 << 40, 41)
     inbox.received("b2", 9, DELIVER | SHARE)
     assert inbox.dump().hex() == ("010262318080808080202a0102623208090000000000000000000008090000000000000000")
+
+
+@given(FIELDS["text"], FIELDS["u64"], FIELDS["i64"])
+def test_a_cursor_is_written_as_a_packer_would(peer: str, journal: int, sequence: int) -> None:
+    assert encode_cursor(peer, journal, sequence) == Packer().text(peer).u64(journal).i64(sequence).done()
 
 
 def test_a_number_below_zero_is_refused() -> None:

@@ -326,7 +326,7 @@ class Client:
                 if self._opened is not None and not self._opened.done():
                     self._opened.set_result(effect.connack)
                 self._set_timer()
-            else:
+            elif isinstance(effect, Closed):
                 self._on_closed(effect)
 
     def _write(self, data: bytes) -> None:

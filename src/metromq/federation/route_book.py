@@ -62,14 +62,10 @@ class RouteBook:
         if stage >= FINAL:
             return Distribution((), shares) if shares else NOWHERE
         usual = not check and not shares and not shares_done and not targets
-        if usual and stage == CLIENT and limit == HOP_LIMIT:
-            cached = self._routes.get(topic)
-        elif usual:
-            cached = self._onward.get((topic, stage, origin, served, limit))
-        else:
-            cached = None
-        if cached is not None:
-            return cached
+        if usual:
+            known = self._known(topic, stage, origin, served, limit)
+            if known is not None:
+                return known
         arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit, targets=targets)
         route, plain = distribute(self, arrival)
         if shares:
@@ -80,6 +76,12 @@ class RouteBook:
         elif usual and plain and not route.dropped:
             self._remember(arrival, origin, route)
         return route
+
+    def _known(self, topic: str, stage: int, origin: str, served: tuple[str, ...], limit: int) -> Distribution | None:
+        if stage == CLIENT and limit == HOP_LIMIT:
+            return self._routes.young.get(topic) or self._routes.get(topic)
+        way = topic, stage, origin, served, limit
+        return self._onward.young.get(way) or self._onward.get(way)
 
     def _remember(self, arrival: Arrival, origin: str, route: Distribution) -> None:
         """It is the same for every message that comes this way."""

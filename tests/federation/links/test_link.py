@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.federation.hop import Hop
+from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.batch import LinkMessage, decode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC
 from metromq.federation.links.inbox import DELIVER, Inbox
@@ -35,7 +36,7 @@ class HandTransport(Transport):
     def close(self, peer: str) -> None:
         self.break_off()
 
-    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
+    def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
         self._token += 1
         self.wire.append((kind, self._token, parcel))
         return self._token if must_store else 0
@@ -53,7 +54,7 @@ class HandTransport(Transport):
 
     def heal(self) -> None:
         assert self.events is not None
-        self.events.opened()
+        self.events.opened(self)
 
 
 class Sender(Federation):
@@ -66,10 +67,10 @@ class Sender(Federation):
         self.hub.federate(self)
         recover(self.hub, disk.state, disk.after_state())
         self.transport = HandTransport()
-        self.link = Link(self.hub, self.hub.links.backlog(PEER), self.transport, self)
+        self.clock = HybridClock()
+        self.link = Link(self.hub, self.hub.links.backlog(PEER), self.transport, self, self.clock)
         self.link.open()
         self.ups = 0
-        self.happened = 0
 
     def copies(self, message: Message) -> list[LinkCopy]:
         return [LinkCopy(self.hub.links.backlog(PEER), slip_of(Hop(PEER, FINAL)))]
@@ -80,9 +81,6 @@ class Sender(Federation):
 
     def link_settled(self) -> None:
         pass
-
-    def happened_us(self) -> int:
-        return self.happened
 
     def reads_time(self, peer: str) -> bool:
         return True

@@ -239,7 +239,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
     "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
-    "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda self, share, message: True),
+    "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda *_: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),

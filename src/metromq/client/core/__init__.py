@@ -1,7 +1,7 @@
 """One session of one client, without I/O: shared by the asyncio client, links between brokers and the simulator."""
 
 from metromq.client.core.client_core import ClientCore
-from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled, Unclaimed
 from metromq.client.core.messages import Message, Will
 from metromq.client.core.options import ClientOptions
 
@@ -16,5 +16,6 @@ __all__ = [
     "Opened",
     "Send",
     "Settled",
+    "Unclaimed",
     "Will",
 ]

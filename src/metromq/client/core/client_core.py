@@ -7,7 +7,7 @@ session, unacknowledged messages are sent again [MQTT-4.4.0-1].
 from collections.abc import Sequence
 from dataclasses import replace
 
-from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core.effects import Closed, Deliver, Effect, Failed, Opened, Send, Settled, Unclaimed
 from metromq.client.core.messages import Message
 from metromq.client.core.options import Authentication, ClientOptions
 from metromq.client.core.outbox import Outbox
@@ -17,6 +17,7 @@ from metromq.protocol import reasons
 from metromq.protocol.topics import validate_filter, validate_topic
 from metromq.protocol.wire import (
     MQTT5,
+    PUBACK,
     PUBCOMP,
     PUBREC,
     PUBREL,
@@ -180,6 +181,10 @@ class ClientCore:
 
     # Time
 
+    def wrote(self, now: float) -> None:
+        """Something was written past this core: until the next silence the server needs no ping."""
+        self._sent_at = max(self._sent_at, now)
+
     def deadline(self) -> float | None:
         """When `tick` should be called next."""
         if not self._open or not self._keepalive_s:
@@ -293,6 +298,8 @@ class ClientCore:
         if outgoing is None:
             if packet.kind == PUBREC:  # [MQTT-4.3.3-4] asks for a PUBREL all the same
                 effects.append(self._send(Ack(PUBREL, packet.packet_id, unknown), now))
+            elif packet.kind == PUBACK:
+                effects.append(Unclaimed(packet.packet_id, packet.reason_code))
         elif outgoing.released and packet.kind == PUBREC:
             effects.append(self._send(Ack(PUBREL, packet.packet_id), now))
         else:

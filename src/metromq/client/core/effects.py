@@ -38,6 +38,14 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """PUBACK of a packet that is not the session's: whoever writes packets past the core knows it, others ignore it."""
+
+    packet_id: int
+    reason_code: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The operation `token` will get no answer on this connection."""
 
@@ -52,4 +60,4 @@ class Closed:
     error: MqttError | None
 
 
-Effect = Send | Deliver | Opened | Settled | Failed | Closed
+Effect = Send | Deliver | Opened | Settled | Unclaimed | Failed | Closed

@@ -11,7 +11,7 @@ from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, HANDOVER, OWNER, RELAY
 from metromq.protocol import Remembered
-from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, Session
+from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, RemoteCheck, Session
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
 HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
@@ -19,7 +19,7 @@ HANDED_SIZE: Final = 100  # of each, beside the brokers' names
 
 
 @final
-class Copies:
+class Copies(RemoteCheck):
     def __init__(self, hub: Hub, node: Node, inbox: Inbox, wants: Callable[[str], None]) -> None:
         self._wants = wants  # there will be messages for a peer
         self._hub = hub
@@ -55,12 +55,14 @@ class Copies:
         self._wants(hop.peer)
         return LinkCopy(self._hub.links.backlog(hop.peer), slip_of(hop, flags))
 
-    def of(self, message: Message) -> list[LinkCopy]:
+    def copies(self, message: Message) -> list[LinkCopy]:
         route = self._routing(message)
         if not route.hops:
             return []
         known = self._durable if message.qos else self._fleeting
-        found = known.get(route)
+        found = known.young.get(route)
+        if found is None:
+            found = known.get(route)
         if found is None:
             found = [self.for_hop(hop) for hop in route.hops if message.qos or not hop.durable_only]
             known.put(route, found, 2 * route.size_bytes())
@@ -72,8 +74,9 @@ class Copies:
             return None
         return [self.for_hop(hop) for hop in route.hops if not hop.durable_only]
 
-    def picks_share(self, share: str, message: Message) -> bool:
-        return share in self._routing(message).shares
+    def picks_share(self, group: str, filter: str, message: Message) -> bool:
+        shares = self._routing(message).shares
+        return bool(shares) and f"$share/{group}/{filter}" in shares
 
     def _routing(self, message: Message) -> Distribution:
         if message is not self._routed:
@@ -85,7 +88,7 @@ class Copies:
             self._routed = message
         return self._route
 
-    def of_topic(self, topic: str) -> list[LinkCopy] | None:
+    def run_copies(self, topic: str) -> list[LinkCopy] | None:
         """The copies of every QoS 0 message of a client here; None: each is asked for, since the router listens."""
         ways = self._routes.router.ways
         return None if ways.leads and ways.expects(topic) else self.of_run(self._routes.route(topic))

@@ -48,9 +48,7 @@ from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import (
-    BATCH_TOPIC,
     CONTROL_TOPIC,
-    RUN_TOPIC,
     decode_frame,
     encode_frame,
 )
@@ -66,6 +64,8 @@ from metromq.protocol.session import (
     LinkCopy,
     Message,
     NetworkConnection,
+    PeerEar,
+    RemoteCheck,
     Session,
     Waiter,
     records,
@@ -103,7 +103,9 @@ class Host(Federation):
         self._catch_up = CatchUp(hub, self.node, self._copies)
         self._draining = Draining(hub, self.node, self.run)
         self.roaming = Roaming(hub, self.node, self._copies, self._catch_up, self._timers, self.run, report)
-        self.receiving = Receiving(hub, self.node, self.inbox, self._copies, self._retained, self.roaming)
+        self.receiving = Receiving(
+            hub, self.node, self.inbox, self._copies, self._retained, self.roaming, self._other_parcel
+        )
         self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
         self.leaving = Leaving(hub, self.node, self.roaming, self.run, self.change_city, report)
         self._news = news = CityNews(name, report)
@@ -245,9 +247,6 @@ class Host(Federation):
         if self._draining.waiting:  # no call: every batch comes by here
             self._draining.tick()
 
-    def happened_us(self) -> int:
-        return self.node.clock.happened_us
-
     def reads_time(self, peer: str) -> bool:
         return self.node.greetings.reads_time(peer)
 
@@ -304,14 +303,11 @@ class Host(Federation):
 
     # --- what the hub asks ----------------------------------------------------------------------------------------
 
-    def run_copies(self, topic: str) -> list[LinkCopy] | None:
-        return self._copies.of_topic(topic)
+    def copier(self) -> RemoteCheck:
+        return self._copies
 
-    def copies(self, message: Message) -> list[LinkCopy]:
-        return self._copies.of(message)
-
-    def picks_share(self, group: str, filter: str, message: Message) -> bool:
-        return self._copies.picks_share(f"$share/{group}/{filter}", message)
+    def ear(self) -> PeerEar:
+        return self.receiving
 
     def subscribed(self, filter: str, share: str, members: int) -> None:
         full = f"$share/{share}/{filter}" if share else filter
@@ -391,14 +387,15 @@ class Host(Federation):
             self._report("warning", "the peer started with a new journal", peer=peer)
 
     def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        """A parcel that came through another broker."""
+        self.receiving.arrived(peer, topic, payload, waiter)
+
+    def _other_parcel(self, peer: str, topic: str, payload: bytes) -> None:
+        """One without messages."""
         if topic == CONTROL_TOPIC:
             if self.hub.commits.position != self._stood_at:
                 self._catch_up.mark()
             self.run(self.node.frame(peer, payload, self._now_us()))
-        elif topic == BATCH_TOPIC:
-            self.receiving.batch(peer, payload, waiter)
-        elif topic == RUN_TOPIC:
-            self.receiving.run(peer, payload)
         elif topic == RELAY_TOPIC and self._links.transport is not None:
             self._links.transport.arrived(peer, payload)
         else:

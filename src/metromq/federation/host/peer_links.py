@@ -99,7 +99,9 @@ class PeerLinks:
             self._make(peer, self.transport).open()
 
     def _make(self, peer: str, transport: RelayTransport) -> Link:
-        link = self.by_peer[peer] = Link(self._hub, self._hub.links.backlog(peer), transport, self._events)
+        link = self.by_peer[peer] = Link(
+            self._hub, self._hub.links.backlog(peer), transport, self._events, self._node.clock
+        )
         return link
 
     def city_changed(self, before: City, after: City) -> None:

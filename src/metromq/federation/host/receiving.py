@@ -1,25 +1,36 @@
 """What peers send: batches and runs of messages, each taken once, for the uses that are still open."""
 
+from collections.abc import Callable
 from typing import final
 
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.links.batch import SYNC, LinkMessage, decode_batch, is_internal
+from metromq.federation.links.frames import BATCH_TOPIC, RUN_TOPIC
 from metromq.federation.links.inbox import DELIVER, DROP, Inbox, recorded
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol import Packer
-from metromq.protocol.session import KIND_LINK, Hub, LinkCopy, Message, Waiter, records
+from metromq.protocol.session import KIND_LINK, Hub, LinkCopy, Message, PeerEar, Waiter, records
 
 
 @final
-class Receiving:
+class Receiving(PeerEar):
+    """`others` takes parcels without messages."""
+
     def __init__(
-        self, hub: Hub, node: Node, inbox: Inbox, copies: Copies, retained: RetainedVersions, roaming: Roaming
+        self,
+        hub: Hub,
+        node: Node,
+        inbox: Inbox,
+        copies: Copies,
+        retained: RetainedVersions,
+        roaming: Roaming,
+        others: Callable[[str, str, bytes], None],
     ) -> None:
+        self._others = others
         self._hub = hub
         self._node = node
         self._inbox = inbox
@@ -29,6 +40,14 @@ class Receiving:
         self.messages: dict[str, int] = {}
         self.bytes: dict[str, int] = {}
 
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        if topic == BATCH_TOPIC:
+            self.batch(peer, payload, waiter)
+        elif topic == RUN_TOPIC:
+            self.run(peer, payload)
+        else:
+            self._others(peer, topic, payload)
+
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
         entries = decode_batch(payload, self._hub.clock.wall_us)
         self._count(peer, sum(1 for entry in entries if not is_internal(entry)), len(payload))
@@ -37,7 +56,7 @@ class Receiving:
         self._copies.take(None)
         if waiter is not None:
             inbox = self._inbox
-            cursor = Packer().text(peer).u64(inbox.journal_number(peer)).i64(inbox.cursor(peer)).done()
+            cursor = records.encode_cursor(peer, inbox.journal_number(peer), inbox.cursor(peer))
             self._hub.commits.append(records.LINK, cursor, True)
             inbox.settled(peer)
             self._hub.commits.when_committed(waiter)

@@ -9,11 +9,12 @@ A link may rest: it has no connection then, and wakes as soon as there is someth
 from collections import deque
 from typing import Final, Protocol, final
 
+from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.batch import LinkMessage, encode_batch, is_internal
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, ClockTold, encode_frame
-from metromq.federation.links.routing_slip import read_slip
+from metromq.federation.links.routing_slip import RoutingSlip, read_slip
 from metromq.federation.links.runs import encode_run
-from metromq.federation.links.transport import Transport
+from metromq.federation.links.transport import OpenWay, Transport
 from metromq.protocol.session import DELAY_BUCKETS, Flusher, Hub, LinkBacklog, LinkOutput, Message
 
 MAX_BATCH_MESSAGES: Final = 512
@@ -33,9 +34,6 @@ class LinkEvents(Protocol):
 
     def link_settled(self) -> None: ...
 
-    def happened_us(self) -> int:
-        """The hybrid time that peers must know of before they get the next message."""
-
     def reads_time(self, peer: str) -> bool: ...
 
 
@@ -43,7 +41,9 @@ class LinkEvents(Protocol):
 class Link(Flusher):
     """One per peer; many attributes, because it counts for status what it carries in either direction."""
 
-    def __init__(self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents) -> None:
+    def __init__(
+        self, hub: Hub, backlog: LinkBacklog, transport: Transport, host: LinkEvents, clock: HybridClock
+    ) -> None:
         self.peer = backlog.peer
         self.backlog = backlog
         self.up = False
@@ -56,7 +56,9 @@ class Link(Flusher):
         self.sent_bytes = 0  # of messages; greetings and announcements are not counted
         self._hub = hub
         self._host = host
+        self._clock = clock
         self._transport = transport
+        self._way: OpenWay | None = None  # while it is up
         self._output = _Output(self, hub)
         self._batches: deque[tuple[int, int, int]] = deque()  # under way: token, last offset, bytes
         self._choked = False  # the network takes no more for now
@@ -118,7 +120,7 @@ class Link(Flusher):
         """A control frame, behind everything that was sent before it."""
         if self.up:
             self.flush()
-            self._transport.send(self.peer, CONTROL_TOPIC, data, False)
+            self._send(CONTROL_TOPIC, data, False)
         elif (self.resting or self._waking) and len(self._frames) < MAX_FRAMES:
             self._frames.append(data)
             self.wake()
@@ -140,7 +142,7 @@ class Link(Flusher):
         self.sent_bytes += len(data)
         delay_us = max(hub.clock.wall_us - batch[0].message.time_us, 0)
         self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
-        token = self._transport.send(self.peer, BATCH_TOPIC, data, must_store)
+        token = self._send(BATCH_TOPIC, data, must_store)
         if must_store and self.up:
             self._batches.append((token, batch[-1].sequence, size))
         else:
@@ -153,16 +155,20 @@ class Link(Flusher):
         for data, count in runs:
             self.sent_messages += count
             self.sent_bytes += len(data)
-            self._transport.send(self.peer, RUN_TOPIC, data, False)
+            self._send(RUN_TOPIC, data, False)
         under_way = sum(size for _, _, size in self._batches)
         self._output.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
 
+    def _send(self, kind: str, data: bytes, must_store: bool) -> int:
+        """Returns the token by which it will be settled; a parcel before it may have broken the way."""
+        return self._way.send(kind, data, must_store) if self._way is not None else 0
+
     def _tell_time(self) -> None:
         """Before what may make a client of the peer act on something that happened here."""
-        time_us = self._host.happened_us()
+        time_us = self._clock.happened_us  # peers must know of it before they get the next message
         if time_us > self._told_us and self._host.reads_time(self.peer):
             self._told_us = time_us
-            self._transport.send(self.peer, CONTROL_TOPIC, encode_frame(ClockTold(time_us)), False)
+            self._send(CONTROL_TOPIC, encode_frame(ClockTold(time_us)), False)
 
     def _discard(self) -> None:
         self._batches.clear()
@@ -173,8 +179,9 @@ class Link(Flusher):
 
     # What the transport tells.
 
-    def opened(self) -> None:
+    def opened(self, way: OpenWay) -> None:
         self.up = True
+        self._way = way
         self.problem = ""
         self._choked = False
         self._told_us = 0
@@ -193,12 +200,12 @@ class Link(Flusher):
         self.durable.clear()
         frames, self._frames = self._frames, []
         for data in frames:
-            self._transport.send(self.peer, CONTROL_TOPIC, data, False)
+            self._send(CONTROL_TOPIC, data, False)
         self._output.waiting_bytes = sum(_bytes_of(entry) for entry in self.fleeting)
         self._output.mark()
 
     def lost(self, problem: str) -> None:
-        was_up, self.up = self.up or self._waking, False
+        was_up, self.up, self._way = self.up or self._waking, False, None
         is_news, self.problem = problem != self.problem, problem
         self._waking = False
         self._frames.clear()
@@ -235,6 +242,8 @@ class _Output(LinkOutput):
         self.link = link
         self.hub = hub
         self.owner = link
+        self._note = b""  # of the last message, which the next one mostly has too,
+        self._slip: RoutingSlip | None = None  # and what it says
 
     def carry(self, message: Message, note: bytes) -> bool:
         if message.expires_at_us and message.expires_at_us <= self.hub.clock.wall_us:
@@ -265,7 +274,9 @@ class _Output(LinkOutput):
         self.link.wake()
 
     def _add(self, entries: list[LinkMessage], message: Message, note: bytes, sequence: int) -> None:
-        slip = read_slip(note)
+        slip = self._slip
+        if slip is None or note != self._note:
+            self._note, self._slip = note, (slip := read_slip(note))
         shares = slip.shares, slip.shares_done
         entry = LinkMessage(message, slip.stage, sequence, slip.flags, slip.served, *shares, slip.limit, slip.targets)
         entries.append(entry)

@@ -5,15 +5,16 @@ after a pause that doubles, and that differs between brokers, so that a city doe
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Failed, Opened, Send, Settled
+from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Opened, Send, Unclaimed
 from metromq.federation.links.auth import METHOD, Dialler
 from metromq.federation.links.frames import LINK_CLIENT_PREFIX, VERSION, offer_text
 from metromq.federation.links.transport import Transport, TransportEvents
 from metromq.protocol.session import LINK_OFFER
-from metromq.protocol.wire import MQTT5, Properties, Publish
+from metromq.protocol.wire import MQTT5, Properties, encode_publish
 
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 2.0
@@ -145,6 +146,10 @@ class _Way:
         self._dialled_at = 0.0
         self._dial_at = 0.0  # not before
         self._tries = 0
+        self._sent_at = 0.0  # when the last parcel was
+        self._token = 0  # of the last parcel that must be stored
+        self._under_way: dict[int, int] = {}  # tokens of such parcels by the packet identifiers of their PUBLISH
+        self._waiting: deque[tuple[int, int, bytes]] = deque()  # those for which there is no room yet
 
     def tick(self, now: float) -> None:
         line = self._line
@@ -152,6 +157,7 @@ class _Way:
             if now >= self._dial_at:
                 self._dial(now)
         elif self.is_open:
+            line.core.wrote(self._sent_at)
             self.do(line.core.tick(now))
         elif now - self._dialled_at > CONNECT_TIMEOUT_S:
             self.lost(f"no answer within {CONNECT_TIMEOUT_S:g} s")
@@ -169,24 +175,44 @@ class _Way:
             if isinstance(effect, Send):
                 if line.stream is not None:
                     line.stream.write(effect.data)
-            elif isinstance(effect, Settled):
-                self.events.settled(effect.token, effect.reason_codes[0] < 0x80)
+            elif isinstance(effect, Unclaimed):
+                self._acknowledged(effect.packet_id, effect.reason_code)
             elif isinstance(effect, Opened):
                 self.is_open = True
                 self._tries = 0
-                self.events.opened()
-            elif isinstance(effect, Closed):
-                self.lost(str(effect.error or "closed"))
+                self.events.opened(self)
             else:
-                assert isinstance(effect, Failed)  # Closed follows
+                assert isinstance(effect, Closed)  # nothing is asked of the core but to connect
+                self.lost(str(effect.error or "closed"))
 
     def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
+        """Past the client's core, which has no part in it: every parcel is a plain PUBLISH on a topic that is known."""
         line = self._line
-        if line is None or not self.is_open:
+        if line is None or line.stream is None or not self.is_open:
             return 0
-        token, effects = line.core.publish(Publish(kind, parcel, 1 if must_store else 0), self.clock())
-        self.do(effects)
-        return token
+        self._sent_at = self.clock()
+        if not must_store:
+            line.stream.write(encode_publish(MQTT5, kind.encode(), parcel, 0, False, False, 0))
+            return 0
+        self._token += 1
+        packet_id = self._token % 65535 + 1  # free: the last ones to have had it were settled long ago
+        packet = encode_publish(MQTT5, kind.encode(), parcel, 1, False, False, packet_id)
+        if len(self._under_way) < MAX_BATCHES_UNDER_WAY:
+            self._under_way[packet_id] = self._token
+            line.stream.write(packet)
+        else:
+            self._waiting.append((packet_id, self._token, packet))
+        return self._token
+
+    def _acknowledged(self, packet_id: int, reason_code: int) -> None:
+        token = self._under_way.pop(packet_id, 0)
+        if not token:
+            return
+        if self._waiting and self._line is not None and self._line.stream is not None:
+            next_id, next_token, packet = self._waiting.popleft()
+            self._under_way[next_id] = next_token
+            self._line.stream.write(packet)
+        self.events.settled(token, reason_code < 0x80)
 
     def lost(self, problem: str) -> None:
         """Hangs up, and dials again after a while."""
@@ -194,6 +220,8 @@ class _Way:
         if line is None:
             return
         self.is_open = False
+        self._under_way.clear()
+        self._waiting.clear()
         line.hang_up()
         self._dial_at = self.clock() + self._pause_s()
         self._tries += 1
@@ -225,9 +253,6 @@ class MqttTransport(Transport):
         way = self._ways.pop(peer, None)
         if way is not None:
             way.lost("this broker keeps no link to it any more")
-
-    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
-        return self._ways[peer].send(kind, parcel, must_store)
 
     def reset(self, peer: str, problem: str) -> None:
         self._ways[peer].lost(problem)

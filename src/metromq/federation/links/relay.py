@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from metromq.errors import BytesDamaged, PeerViolation, ProtocolViolation
-from metromq.federation.links.transport import Transport, TransportEvents
+from metromq.federation.links.transport import OpenWay, Transport, TransportEvents
 from metromq.protocol import Packer, Unpacker
 from metromq.protocol.session import Waiter
 
@@ -90,28 +90,29 @@ class _Direct:
         self._relay = relay
         self._way = way
 
-    def opened(self) -> None:
-        self._relay.direct_opened(self._way)
+    def opened(self, way: OpenWay) -> None:
+        self._relay.direct_opened(self._way, way)
 
     def lost(self, problem: str) -> None:
         self._relay.direct_lost(self._way, problem)
 
     def settled(self, token: int, is_stored: bool) -> None:
-        if self._way.direct:
+        if self._way.direct is not None:
             self._way.events.settled(token, is_stored)
 
     def may_send(self, allowed: bool) -> None:
-        if self._way.direct:
+        if self._way.direct is not None:
             self._way.events.may_send(allowed)
 
 
 class _Way:
     """To one peer: direct, through another, or neither."""
 
-    def __init__(self, peer: str, events: TransportEvents, now: float) -> None:
+    def __init__(self, relay: "RelayTransport", peer: str, events: TransportEvents, now: float) -> None:
+        self._relay = relay
         self.peer = peer
         self.events = events
-        self.direct = False
+        self.direct: OpenWay | None = None  # while the direct way is open, parcels go there and do not come by here
         self.problem = ""  # of the direct way
         self.closed_at = now
         self.via = ""  # the peer in the middle, when the way is open or asked for
@@ -120,6 +121,10 @@ class _Way:
         self.parcels = 0
         self.asked_at = 0.0
         self.unsettled: deque[tuple[int, float]] = deque()  # numbers of parcels, and when they were sent
+
+    def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
+        """Through `via`."""
+        return self._relay.send_around(self, kind, parcel, must_store) if self.is_open else 0
 
 
 @dataclass(slots=True)
@@ -171,7 +176,7 @@ class RelayTransport(Transport):
     def problem(self, peer: str) -> str:
         """Why the direct way is closed; empty: it is open."""
         way = self._ways.get(peer)
-        return way.problem if way is not None and not way.direct else ""
+        return way.problem if way is not None and way.direct is None else ""
 
     def is_between(self, peer: str) -> bool:
         """Whether others speak with the peer through us."""
@@ -180,7 +185,7 @@ class RelayTransport(Transport):
     # As a transport.
 
     def open(self, peer: str, events: TransportEvents) -> None:
-        way = self._ways[peer] = _Way(peer, events, self._clock())
+        way = self._ways[peer] = _Way(self, peer, events, self._clock())
         self._inner.open(peer, _Direct(self, way))
 
     def close(self, peer: str) -> None:
@@ -189,18 +194,13 @@ class RelayTransport(Transport):
         if way is not None and way.is_open:
             way.events.lost("this broker keeps no link to it any more")
 
-    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
-        way = self._ways[peer]
-        if way.direct:
-            return self._inner.send(peer, kind, parcel, must_store)
-        if not way.is_open:
-            return 0
+    def send_around(self, way: _Way, kind: str, parcel: bytes, must_store: bool) -> int:
         way.parcels += 1
         token = 0
         if must_store:
             way.unsettled.append((way.parcels, self._clock()))
             token = -way.parcels  # no token of a direct way is negative
-        self._tell(way.via, Relayed(PARCEL, self._name, peer, way.number, way.parcels, must_store, kind, parcel))
+        self._tell(way.via, Relayed(PARCEL, self._name, way.peer, way.number, way.parcels, must_store, kind, parcel))
         return token
 
     def reset(self, peer: str, problem: str) -> None:
@@ -215,7 +215,7 @@ class RelayTransport(Transport):
         for way in list(self._ways.values()):
             if way.via:
                 self._check(way, now)
-            elif not way.direct and now - way.closed_at >= AFTER_S and self._host.is_alive(way.peer):
+            elif way.direct is None and now - way.closed_at >= AFTER_S and self._host.is_alive(way.peer):
                 self._ask(way, now)
 
     def is_calm(self) -> bool:
@@ -230,7 +230,7 @@ class RelayTransport(Transport):
     def _ask(self, way: _Way, now: float) -> None:
         """Asks one peer after the other to stand in the middle."""
         near = self._host.middles(way.peer)
-        middles = [one.peer for one in self._ways.values() if one.direct and self._host.is_alive(one.peer)]
+        middles = [one.peer for one in self._ways.values() if one.direct is not None and self._host.is_alive(one.peer)]
         if near is not None:
             middles = [peer for peer in middles if peer in near]
             if near and not middles:
@@ -255,14 +255,14 @@ class RelayTransport(Transport):
 
     # What happens on direct ways.
 
-    def direct_opened(self, way: _Way) -> None:
+    def direct_opened(self, way: _Way, direct: OpenWay) -> None:
         if way.via:
             self._lose(way, f"the direct way to {way.peer} is open again")
-        way.direct, way.problem = True, ""
-        way.events.opened()
+        way.direct, way.problem = direct, ""
+        way.events.opened(direct)
 
     def direct_lost(self, way: _Way, problem: str) -> None:
-        was_direct, way.direct, way.problem = way.direct, False, problem
+        was_direct, way.direct, way.problem = way.direct is not None, None, problem
         if was_direct:
             way.closed_at = self._clock()
         if not way.is_open:
@@ -302,10 +302,10 @@ class RelayTransport(Transport):
         way = self._ways.get(item.receiver)
         if item.kind == OPEN:
             self._host.reach_for(item.sender)  # answers go back that way
-        if way is not None and way.direct:
+        if way is not None and way.direct is not None:
             if item.kind == OPEN:
                 self._through[item.sender, item.receiver] = item.way
-            self._inner.send(item.receiver, RELAY_TOPIC, payload, False)
+            way.direct.send(RELAY_TOPIC, payload, False)
         elif item.kind not in _ANSWERS:
             self._break(item.sender, item.receiver, item.way, f"{self._name} has no link to {item.receiver} either")
 
@@ -345,12 +345,12 @@ class RelayTransport(Transport):
             self._lose(way, item.text)
         elif item.kind == OPENED:
             way.is_open = True
-            way.events.opened()
+            way.events.opened(way)
         elif way.unsettled and way.unsettled[0][0] == item.number:
             way.unsettled.popleft()
             way.events.settled(-item.number, item.flag)
 
     def _tell(self, peer: str, item: Relayed) -> None:
         way = self._ways.get(peer)
-        if way is not None and way.direct:
-            self._inner.send(peer, RELAY_TOPIC, encode_relayed(item), False)
+        if way is not None and way.direct is not None:
+            way.direct.send(RELAY_TOPIC, encode_relayed(item), False)

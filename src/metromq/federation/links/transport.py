@@ -11,10 +11,17 @@ from typing import Protocol
 from mypy_extensions import mypyc_attr
 
 
+class OpenWay(Protocol):
+    """To one peer."""
+
+    def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
+        """Sends a parcel; the token by which it will be settled, 0 when nobody will tell, as when the way is lost."""
+
+
 class TransportEvents(Protocol):
     """Who is told what happens on the way to one peer."""
 
-    def opened(self) -> None:
+    def opened(self, way: OpenWay) -> None:
         """Parcels can be sent from now on; nothing that was sent before will be settled."""
 
     def lost(self, problem: str) -> None:
@@ -40,10 +47,6 @@ class Transport(ABC):
     @abstractmethod
     def close(self, peer: str) -> None:
         """The peer is no neighbour any more."""
-
-    @abstractmethod
-    def send(self, peer: str, kind: str, parcel: bytes, must_store: bool) -> int:
-        """Sends a parcel over an open way; the token by which it will be settled, 0 when nobody will tell."""
 
     @abstractmethod
     def reset(self, peer: str, problem: str) -> None:

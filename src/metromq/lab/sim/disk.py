@@ -91,6 +91,9 @@ class DiskLog(Log):
         known = bisect_left(disk.places, disk.written)
         return iter(disk.records[disk.places[offset] : disk.written] if offset < known else ())
 
+    def full(self) -> bool:
+        return False
+
     def next_offset(self) -> int:
         return len(self._disk.places)
 

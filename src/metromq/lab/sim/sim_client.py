@@ -4,7 +4,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from metromq.client import Will
-from metromq.client.core import ClientCore, ClientOptions, Closed, Deliver, Effect, Failed, Opened, Send, Settled
+from metromq.client.core import (
+    ClientCore,
+    ClientOptions,
+    Closed,
+    Deliver,
+    Effect,
+    Failed,
+    Opened,
+    Send,
+    Settled,
+    Unclaimed,
+)
 from metromq.lab.sim.network import Network, StreamEnd
 from metromq.protocol.wire import MQTT5, PUBCOMP, Properties, Publish, Subscription
 
@@ -189,7 +200,7 @@ class SimClient:
                 if effect.error is not None:
                     self._refused(str(effect.error))
             else:
-                assert isinstance(effect, Failed)
+                assert isinstance(effect, Failed | Unclaimed)
 
     def _released(self, delivery: SimDelivery | None) -> None:
         if delivery is not None:

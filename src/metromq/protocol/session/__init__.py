@@ -6,7 +6,7 @@ from metromq.protocol.session.backlog import SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.counters import BrokerCounters
-from metromq.protocol.session.federation import Federation, LinkCopy
+from metromq.protocol.session.federation import Federation, LinkCopy, PeerEar
 from metromq.protocol.session.handshake import FOREIGN, LINK_OFFER, LINK_PREFIX
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_recovery import Snapshot, recover
@@ -19,6 +19,7 @@ from metromq.protocol.session.output import ClientOutput, Flusher, LinkOutput, O
 from metromq.protocol.session.records import decode_message
 from metromq.protocol.session.replay_desk import Asker, Refusal, ReplayDesk
 from metromq.protocol.session.replays import LiveGate
+from metromq.protocol.session.routes import RemoteCheck
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.selecting import Replayed, Selection, local_time_us, replayed
 from metromq.protocol.session.session import Session
@@ -57,7 +58,9 @@ __all__ = [
     "Newcomers",
     "Output",
     "Peer",
+    "PeerEar",
     "Refusal",
+    "RemoteCheck",
     "ReplayDesk",
     "Replayed",
     "SeenIds",

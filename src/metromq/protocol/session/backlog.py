@@ -1,8 +1,13 @@
-"""What one receiver must still get: the queue, what is under way, and what only the journal holds."""
+"""What one receiver must still get (the queue, what is under way, what only the journal holds), and how that fills and
+empties."""
 
 from collections.abc import Iterator
 from typing import Final, final
 
+from metromq.protocol.packing import Packer
+from metromq.protocol.session import records
+from metromq.protocol.session.commits import Commits
+from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.output import LinkOutput
 
@@ -226,6 +231,20 @@ class Backlog:
                 self.queued_bytes -= len(entry.message.payload) + ENTRY_BYTES
             self.sequence -= 1
 
+    def unspill(self, message: Message, target: records.Target) -> None:
+        """The first that is only in the journal comes to the end of the queue."""
+        self.spill_sequence += 1
+        packet_id = packet_id_of(self.spill_sequence)
+        entry = Entry(message.offset, target.flags, target.identifiers, packet_id, message, target.note)
+        if self.doubtful:
+            self.doubtful -= 1
+            entry.dup = True
+        self.queue.append(entry)
+        cost = len(message.payload) + ENTRY_BYTES
+        self.queued_bytes += cost
+        self.spilled -= 1
+        self.spilled_bytes -= cost
+
     def clear(self) -> None:
         self._queue = None
         self.take_inflight()
@@ -244,3 +263,127 @@ class LinkBacklog(Backlog):
 
 def packet_id_of(sequence: int) -> int:
     return sequence % 65535 + 1
+
+
+@final
+class Backlogs:
+    """Works on the backlogs of clients and of links alike."""
+
+    def __init__(self, settings: HubSettings, commits: Commits) -> None:
+        self.next_number = 1  # for the next backlog
+        self._settings = settings
+        self._commits = commits
+
+    def take_number(self) -> int:
+        number = self.next_number
+        self.next_number += 1
+        return number
+
+    def saw_number(self, number: int) -> None:
+        """A backlog with this number came back after a restart."""
+        self.next_number = max(self.next_number, number + 1)
+
+    def has_room(self, backlog: Backlog) -> bool:
+        settings = self._settings
+        return (
+            backlog.waiting() < settings.max_queued_messages
+            and backlog.queued_bytes + backlog.spilled_bytes < settings.max_queued_bytes
+        )
+
+    def enqueue(
+        self, backlog: Backlog, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
+    ) -> None:
+        cost = len(message.payload) + ENTRY_BYTES
+        if (
+            self._commits.log is not None
+            and message.offset >= 0
+            and (backlog.spilled or self._must_spill(backlog, message.offset))
+        ):
+            if not backlog.spilled:
+                backlog.spill_offset = message.offset
+                backlog.spill_sequence = backlog.sequence
+            backlog.spilled += 1
+            backlog.spilled_bytes += cost
+            backlog.sequence += 1
+            return
+        backlog.queue.append(Entry(message.offset, flags, identifiers, backlog.next_packet_id(), message, note))
+        backlog.queued_bytes += cost
+
+    def _must_spill(self, backlog: Backlog, offset: int) -> bool:
+        """Copies of one message (through several shares) stay together: a page begins with a new message."""
+        return self._page_full(backlog) and (not backlog.queue or backlog.queue.last().offset != offset)
+
+    def _page_full(self, backlog: Backlog) -> bool:
+        """Whether as much is in memory as may be; the rest waits in the journal."""
+        settings = self._settings
+        return len(backlog.queue) >= settings.memory_entries or backlog.queued_bytes >= settings.memory_bytes
+
+    def refill(self, backlog: Backlog, least: int = 0) -> None:
+        """Takes the next page of what waits in the journal, and at least so many entries if there are."""
+        log = self._commits.log
+        assert log is not None
+        for message, targets in records.waiting_for(log.scan(backlog.spill_offset), backlog.number):
+            backlog.spill_offset = message.offset
+            if least <= 0 and self._page_full(backlog):
+                return
+            for target in targets:
+                least -= 1
+                backlog.unspill(message, target)
+            backlog.spill_offset += 1  # the scan may end before the last: what is not flushed is not seen
+            if not backlog.spilled:
+                backlog.spilled_bytes = 0
+                return
+
+    def load_all(self, backlog: Backlog) -> None:
+        """Brings everything that waits in the journal into the queue, for a session that leaves or a link that ends."""
+        log = self._commits.log
+        if backlog.spilled and log is not None:
+            log.flush()
+            self.refill(backlog, backlog.spilled)
+
+    def load(self, entry: Entry) -> Message:
+        message = entry.message
+        if message is None:
+            log = self._commits.log
+            assert log is not None
+            message = records.decode_message(log.read(entry.offset), entry.offset).message
+            entry.message = message
+        return message
+
+    def next_entry(self, backlog: Backlog) -> Entry | None:
+        """The first that waits and is stored; None: there is none."""
+        if not backlog.queue:
+            if not backlog.spilled:
+                return None
+            self.refill(backlog)
+            if not backlog.queue:
+                return None
+        entry = backlog.queue.first()
+        return None if entry.offset > self._commits.committed_offset else entry
+
+    def pop(self, backlog: Backlog) -> Message:
+        """Takes the first entry out of the queue; its message."""
+        message = self.load(backlog.queue.popleft())
+        backlog.queued_bytes -= len(message.payload) + ENTRY_BYTES
+        return message
+
+    def requeue_inflight(self, backlog: Backlog) -> None:
+        """What was under way waits again, before all else."""
+        for entry in reversed(backlog.take_inflight()):
+            backlog.queue.appendleft(entry)
+            backlog.queued_bytes += self.entry_bytes(entry)
+
+    def entry_bytes(self, entry: Entry) -> int:
+        return len(self.load(entry).payload) + ENTRY_BYTES
+
+    def abandon(self, backlog: Backlog, entry: Entry) -> None:
+        """Someone else takes care of this message."""
+        backlog.inflight.pop(entry.packet_id, None)
+        if backlog.queue.remove(entry):
+            backlog.queued_bytes -= self.entry_bytes(entry)
+        self.note(records.ACKNOWLEDGED, backlog, entry.packet_id)
+
+    def note(self, kind: int, backlog: Backlog, packet_id: int, urgent: bool = False) -> None:
+        """Records what happened to one packet, for a receiver that outlives its connection."""
+        if backlog.durable:
+            self._commits.append(kind, Packer().u32(backlog.number).u16(packet_id).done(), urgent)

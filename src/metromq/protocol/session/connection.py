@@ -4,16 +4,14 @@ from typing import Final, final
 
 from metromq.errors import PeerViolation, ProtocolViolation
 from metromq.protocol import reasons
-from metromq.protocol.replay import FETCH_TOPIC
 from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.session.commits import Waiter
-from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.handshake import Handshake
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import Incoming
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.output import ClientOutput
+from metromq.protocol.session.peer_incoming import PINGRESP_BYTES, PeerIncoming
 from metromq.protocol.session.session import Session
 from metromq.protocol.session.subscribing import Subscribing
 from metromq.protocol.wire.decoding import decode
@@ -24,14 +22,12 @@ from metromq.protocol.wire.packets import (
     CONNECT,
     DISCONNECT,
     MQTT5,
-    PUBACK,
     PUBLISH,
     Ack,
     Auth,
     Connack,
     Connect,
     Disconnect,
-    Packet,
     Pingreq,
     Properties,
     Publish,
@@ -39,7 +35,6 @@ from metromq.protocol.wire.packets import (
     Unsubscribe,
 )
 
-PINGRESP_BYTES: Final = b"\xd0\x00"
 STRANGER_BYTES: Final = 131_072  # of a packet before CONNACK: room for the largest will and long names
 LARGE_BYTES: Final = 65_536  # a packet that lacks so much is put together once, not again for every piece
 LINK_PACKET_FACTOR: Final = 4  # a batch of a peer may be this much larger than a client's packet
@@ -66,23 +61,6 @@ class _LargePacket:
 
 
 @final
-class _AckToPeer(Waiter):
-    """PUBACK of a batch, which leaves when the journal has its messages."""
-
-    def __init__(self, output: ClientOutput, counters: BrokerCounters, packet_id: int) -> None:
-        self.output = output
-        self.counters = counters
-        self.packet_id = packet_id
-
-    def committed(self) -> None:
-        self.output.acknowledge(PUBACK, self.packet_id, 0)
-
-    def failed(self) -> None:
-        self.counters.refused += 1
-        self.output.acknowledge(PUBACK, self.packet_id, reasons.QUOTA_EXCEEDED)
-
-
-@final
 class Connection(NetworkConnection):
     """Reads packets in order and gives each to the part it is for before the next [MQTT-4.6.0-5].
 
@@ -103,6 +81,7 @@ class Connection(NetworkConnection):
         self.incoming: Incoming | None = None
         self.peer_broker = ""  # the broker at the other end, when this is a link
         self.is_reader = False  # or a peer that only reads this broker's journal
+        self.peer_incoming: PeerIncoming | None = None  # of either
         self.heard_at = hub.clock.now
         self.keepalive_s = 0.0
         self.auth_method: str | None = None
@@ -210,6 +189,11 @@ class Connection(NetworkConnection):
                     if output.closing:
                         return
                     continue
+            elif self.peer_incoming is not None and self.peer_incoming.parcel(first, data, start, stop):
+                position = stop
+                if output.closing:
+                    return
+                continue
             counters.packets_received += 1
             self._packet(first, data[start:stop])
             if output.closing:
@@ -245,14 +229,16 @@ class Connection(NetworkConnection):
     def _packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
         session = self.session
-        if session is None and not self.peer_broker:
+        peer_incoming = self.peer_incoming
+        if session is None and peer_incoming is None:
             self._early(kind, first, body)
             return
         if kind == CONNECT:
             raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
         packet = decode(first, body, self.output.version)
         if session is None:
-            self._from_peer(packet)
+            assert peer_incoming is not None
+            peer_incoming.packet(packet)
         elif kind == PUBLISH:
             assert isinstance(packet, Publish)
             self._incoming(session).publish(packet)
@@ -274,21 +260,6 @@ class Connection(NetworkConnection):
         if incoming is None:
             incoming = self.incoming = Incoming(self, self.hub, self.access, session)
         return incoming
-
-    def _from_peer(self, packet: Packet) -> None:
-        """A link carries batches, control frames and signs of life, nothing else."""
-        if isinstance(packet, Publish) and packet.topic == FETCH_TOPIC:
-            self.hub.replay.fetch(self, None, packet)
-        elif isinstance(packet, Publish) and not self.is_reader:
-            waiter = _AckToPeer(self.output, self.hub.counters, packet.packet_id) if packet.qos else None
-            self.hub.city.federation.arrived(self.peer_broker, packet.topic, packet.payload, waiter)
-        elif isinstance(packet, Pingreq):
-            self.output.write(PINGRESP_BYTES)
-        elif isinstance(packet, Disconnect):
-            self.shut("the peer said goodbye")
-            self.lost(True)
-        else:
-            raise ProtocolViolation("a link carries only PUBLISH")
 
     def _early(self, kind: int, first: int, body: bytes) -> None:
         handshake = self.handshake
@@ -373,6 +344,7 @@ class Connection(NetworkConnection):
             self._be_looked_at()
             self._no_newcomer()
             self.is_reader = handshake.is_reader
+            self.peer_incoming = PeerIncoming(self, hub, self.peer_broker, self.is_reader)
             if not self.is_reader:
                 hub.city.federation.link_accepted(self.peer_broker, self)
         elif session is not None and self.session is None:
@@ -470,6 +442,7 @@ class Connection(NetworkConnection):
         elif handshake is not None and handshake.request is not None:
             hub.city.federation.gave_up(self, handshake.request.client_id)
         self.session = None
+        self.peer_incoming = None
         self.incoming = None  # which know this connection: nobody but the garbage collector would part them
         self.handshake = None
 

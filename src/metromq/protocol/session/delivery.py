@@ -3,8 +3,7 @@
 from typing import final
 
 from metromq.protocol.session import records
-from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Entry
-from metromq.protocol.session.backlogs import Backlogs
+from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlogs, Entry
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.counters import BrokerCounters

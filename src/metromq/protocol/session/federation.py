@@ -13,15 +13,27 @@ from metromq.protocol.session.session import Session
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class PeerEar:
+    """Takes what peers send over links."""
+
+    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
+        """A batch or a control frame of a peer; the waiter acknowledges it once it is stored."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Federation(RemoteCheck):
     """What a hub asks and tells the rest of the city; the base class is a city of one broker.
 
-    When an answer of `run_copies` changes, the federation invalidates the routes it concerns (`hub.routes.invalidate`).
+    Messages need not come by here: who answers for copies, and who takes what peers send, is asked once.
     """
 
-    def copies(self, message: Message) -> list[LinkCopy]:
-        """The peers that get a copy of a message that is being published here."""
-        return []
+    def copier(self) -> RemoteCheck:
+        """Who says which peers get a copy of a message."""
+        return self
+
+    def ear(self) -> PeerEar:
+        """Who takes what peers send."""
+        return PeerEar()
 
     def subscribed(self, filter: str, share: str, members: int) -> None:
         """The first subscription to a filter was made here, or a share group has another number of members."""
@@ -93,13 +105,6 @@ class Federation(RemoteCheck):
     def link_lost(self, peer: str, connection: NetworkConnection) -> None:
         """That connection is gone."""
 
-    def arrived(self, peer: str, topic: str, payload: bytes, waiter: Waiter | None) -> None:
-        """A batch or a control frame of a peer; the waiter acknowledges it once it is stored."""
-
-    def picks_share(self, group: str, filter: str, message: Message) -> bool:
-        """Whether this broker's members are served with this message."""
-        return True
-
 
 @final
 class CityPlace:
@@ -107,10 +112,11 @@ class CityPlace:
 
     def __init__(self) -> None:
         self.federation = Federation()
+        self.copier: RemoteCheck = self.federation
         self.joined = False
 
     def join(self, federation: Federation, routes: RouteTable) -> None:
         self.federation = federation
         self.joined = True
-        routes.remote_check = federation
+        self.copier = routes.remote_check = federation.copier()
         routes.clear()

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import final
 
-from metromq.protocol.session.backlog import Backlog
-from metromq.protocol.session.backlogs import Backlogs
+from metromq.protocol.session.backlog import Backlog, Backlogs
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.connections import Connections

@@ -233,7 +233,7 @@ class Incoming:
                 topic = data[start + 2 : body - 2]
                 self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
             at = stop
-            start, stop = next_packet(data, at, end, 0x32)
+            start, stop = next_packet(data, at, end, 0x32) if at < end else (0, 0)
         if packets is not None:
             packets.leave()
         if acks:

@@ -4,8 +4,7 @@ from typing import Final, final
 
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records, store
-from metromq.protocol.session.backlog import SENT, LinkBacklog
-from metromq.protocol.session.backlogs import Backlogs
+from metromq.protocol.session.backlog import SENT, Backlogs, LinkBacklog
 from metromq.protocol.session.commits import Commits
 
 MAX_INFLIGHT: Final = 65_535  # as many as there are packet identifiers

@@ -23,7 +23,7 @@ class Log:
 
     def full(self) -> bool:
         """Whether new QoS 1 and 2 messages must be refused."""
-        return False
+        raise NotImplementedError
 
     def next_offset(self) -> int:
         """The offset of the next message."""

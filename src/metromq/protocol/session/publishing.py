@@ -3,7 +3,7 @@
 from typing import final
 
 from metromq.protocol.session import records
-from metromq.protocol.session.backlogs import Backlogs
+from metromq.protocol.session.backlog import Backlogs
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
@@ -195,7 +195,7 @@ class Publishing:
                 reached += target.session.output is not None
         peers = 0
         if self._city.joined:
-            copies = self._city.federation.copies(message)
+            copies = self._city.copier.copies(message)
             for copy in copies:
                 output = copy.backlog.output
                 if output is not None:
@@ -211,7 +211,7 @@ class Publishing:
         """One member of each share group that this broker serves with the message."""
         picked: list[RouteTarget] = []
         for group in groups:
-            if self._city.federation.picks_share(group.name, group.filter, message):
+            if self._city.copier.picks_share(group.name, group.filter, message):
                 grant = group.pick(message.topic, self._routes.read_check)
                 if grant is not None:
                     picked.append(grant.target())
@@ -326,7 +326,7 @@ class Publishing:
         reached = 0
         for target in receivers:
             reached += self._send_or_queue(target, message, queued)
-        copies: list[LinkCopy] = self._city.federation.copies(message) if self._city.joined else []
+        copies: list[LinkCopy] = self._city.copier.copies(message) if self._city.joined else []
         self.deliver12(message, queued, copies, publisher, packet_id, uses)
         if self._topic_counts.recording:
             count = self._topic_counts.of(message.topic)

@@ -5,6 +5,7 @@ restart rebuilds every queue without matching a single filter. Most other kinds 
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final, final
 
 from metromq.errors import JournalError
@@ -38,6 +39,8 @@ _NOTE_LENGTH: Final = layout.struct_of(layout.NOTE_LENGTH)
 _ORIGIN_HEAD: Final = layout.struct_of(layout.ORIGIN_HEAD)
 _USED: Final = layout.struct_of(layout.USED)
 _ARRIVAL: Final = layout.struct_of(layout.ARRIVAL)
+_LENGTH: Final = struct.Struct("<I")
+_CURSOR: Final = struct.Struct("<Qq")
 
 
 @final
@@ -114,6 +117,22 @@ def encode_message(
         parts.append(_ARRIVAL.pack(message.arrived_us))
     parts.append(message.payload)
     return b"".join(parts)
+
+
+def waiting_for(scan: Iterator[tuple[int, int, bytes]], number: int) -> Iterator[tuple[Message, list[Target]]]:
+    """The messages among the records of a journal that name the backlog with this number."""
+    for kind, offset, body in scan:
+        if kind == MESSAGE:
+            record = decode_message(body, offset)
+            targets = [target for target in record.targets if target.number == number]
+            if targets:
+                yield record.message, targets
+
+
+def encode_cursor(peer: str, journal: int, sequence: int) -> bytes:
+    """The body of a LINK record, as `Packer` would write it: every batch of a peer has one."""
+    name = peer.encode()
+    return b"".join([_LENGTH.pack(len(name)), name, _CURSOR.pack(journal, sequence)])
 
 
 def decode_message(body: bytes, offset: int = -1) -> MessageRecord:

@@ -5,6 +5,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from metromq.protocol.remembered import Remembered
+from metromq.protocol.session.message import Message
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
 from metromq.protocol.session.session import Grant, Receiver, Session
@@ -23,11 +24,22 @@ SIFTED: Final = 2_000  # topics at most that are looked through when a wildcard 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RemoteCheck:
-    """Which peers get what clients here publish; routing between brokers answers."""
+    """Which peers get what clients here publish; routing between brokers answers.
+
+    When an answer of `run_copies` changes, whoever gave it invalidates the routes concerned (`hub.routes.invalidate`).
+    """
 
     def run_copies(self, topic: str) -> list[LinkCopy] | None:
         """The copies that every QoS 0 message of the topic needs; None: each must be asked for by itself."""
         return []
+
+    def copies(self, message: Message) -> list[LinkCopy]:
+        """The peers that get a copy of a message that is being published here."""
+        return []
+
+    def picks_share(self, group: str, filter: str, message: Message) -> bool:
+        """Whether this broker's members are served with this message."""
+        return True
 
 
 @final
@@ -207,7 +219,9 @@ class RouteTable:
 
     def find(self, topic: bytes) -> Route:
         """The route of a topic; raises PeerViolation when the bytes are no topic name."""
-        route = self.recent.get(topic)
+        route = self.recent.young.get(topic)
+        if route is None:
+            route = self.recent.get(topic)
         if route is None:
             name = topic.decode()
             validate_topic(name)

@@ -5,8 +5,7 @@ from typing import Final, final
 from metromq.protocol.packing import Packer
 from metromq.protocol.reasons import ADMINISTRATIVE_ACTION, SESSION_TAKEN_OVER
 from metromq.protocol.session import records, store
-from metromq.protocol.session.backlog import RELEASED, SENT
-from metromq.protocol.session.backlogs import Backlogs
+from metromq.protocol.session.backlog import RELEASED, SENT, Backlogs
 from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
