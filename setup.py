@@ -38,7 +38,7 @@ HOT_MODULES += [
         for name in ("contacts", "coordinator", "embedded", "facts", "watch")
     ),
     *(f"src/metromq/federation/links/{name}.py" for name in ("frames", "mqtt_transport", "transport")),
-    *(f"src/metromq/federation/host/{name}.py" for name in ("host", "peer_links", "timers")),
+    *(f"src/metromq/federation/host/{name}.py" for name in ("host", "hub_answers", "peer_links", "timers")),
     *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "network", "sim_broker")),
 ]
 

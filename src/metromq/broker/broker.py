@@ -181,7 +181,6 @@ class Broker:
         journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
         self.member = CityMember(city, config.name, self.cycle, journal_id, self._rhythm)
         host = self.member.host
-        self.hub.federate(host)
         certified = city.links.certified
         self._link_access = LinkAccess(
             config.name, lambda: host.node.peers, link_secret(city), certified, host.journal_told, nonce

@@ -86,7 +86,7 @@ def test_a_stranger_cannot_open_a_link(packet: Connect) -> None:
         async with running(memory_city(), "b00") as [broker], _dialled(broker.port) as client:
             await _refused(client, packet)
             assert broker.host is not None
-            assert not broker.host.heard
+            assert not broker.host.answers.heard
 
     play(story())
 

@@ -35,7 +35,7 @@ def test_copies_go_where_somebody_wants_them(qos: int, changes: list[tuple[str, 
         host = city.brokers["b0"].host
         assert host is not None
         for topic in TOPICS:
-            copies = host.copier().copies(Message(topic, b"", qos))
+            copies = host.answers.copier().copies(Message(topic, b"", qos))
             interested = {name for name, filters in wanted.items() if any(matches(one, topic) for one in filters)}
             assert {copy.backlog.peer for copy in copies} == interested
 
@@ -48,7 +48,7 @@ def test_the_responsible_broker_gets_it_first() -> None:
     city.run(1.0)
     hosts = {name: broker.host for name, broker in city.brokers.items()}
     peers = {
-        name: [copy.backlog.peer for copy in host.copier().copies(Message("1/t", b"", 1))]
+        name: [copy.backlog.peer for copy in host.answers.copier().copies(Message("1/t", b"", 1))]
         for name, host in hosts.items()
         if host is not None
     }

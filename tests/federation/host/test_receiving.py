@@ -72,4 +72,4 @@ def test_what_an_owner_gets_it_distributes() -> None:
     world.subscribe("s", "0/t")
     world.batch("b1", [LinkMessage(from_peer("0/t", b"x", "b1", 1), OWNER, 1)])
     assert world.got("s") == ["x"]
-    assert [copy.backlog.peer for copy in world.host.copier().copies(from_peer("1/t", b"", "", -1))] == ["b1"]
+    assert [copy.backlog.peer for copy in world.host.answers.copier().copies(from_peer("1/t", b"", "", -1))] == ["b1"]

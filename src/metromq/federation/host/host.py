@@ -39,6 +39,7 @@ from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.city_news import CityNews
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.draining import Draining
+from metromq.federation.host.hub_answers import HubAnswers
 from metromq.federation.host.last_wills import LastWills
 from metromq.federation.host.leaving import Leaving
 from metromq.federation.host.peer_links import PeerLinks
@@ -47,29 +48,14 @@ from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
-from metromq.federation.links.frames import (
-    CONTROL_TOPIC,
-    decode_frame,
-    encode_frame,
-)
+from metromq.federation.links.frames import CONTROL_TOPIC, encode_frame
 from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.relay import RELAY_TOPIC, RelayTransport
 from metromq.federation.links.transport import Transport
 from metromq.federation.node import Node
-from metromq.protocol import Packer, Unpacker, reasons
-from metromq.protocol.session import (
-    Federation,
-    Hub,
-    LinkCopy,
-    Message,
-    NetworkConnection,
-    PeerEar,
-    RemoteCheck,
-    Session,
-    Waiter,
-    records,
-)
+from metromq.protocol import Packer, reasons
+from metromq.protocol.session import Hub, Session, Waiter, records
 
 TICKS_PER_HELLO: Final = 5
 BUSY_TICK_S: Final = 0.01
@@ -77,11 +63,11 @@ LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a sec
 
 
 @final
-class Host(Federation):
+class Host:
     """Make it before the hub recovers; `start` after that, then `tick` each time that `rest_s` seconds have passed.
 
-    It has many methods because three rooms meet in it: one for each question of the hub, each event of a link and each
-    effect of the node. Its attributes are the parts that do the work.
+    It has many methods because it stands between all parts: links and relays ask and tell it what happens to them, and
+    the shell what the broker does and knows. Its attributes are the parts that do the work.
     """
 
     def __init__(self, city: City, name: str, hub: Hub, report: Reporting) -> None:
@@ -89,7 +75,6 @@ class Host(Federation):
         self.hub = hub
         self.node = Node(city, name, hub.clock.wall_us, self._now_us(), lambda: hub.clock.wall_us)
         self.inbox = Inbox()
-        self.heard: dict[str, NetworkConnection] = {}  # connections over which peers speak to us
         self.on_city: Callable[[Description], None] = lambda description: None  # told of every new description
         self._report = report
         self._ticked_at = hub.clock.now
@@ -108,6 +93,21 @@ class Host(Federation):
         )
         self._wills = LastWills(hub, self.node, self.inbox, self._copies, self.run, report)
         self.leaving = Leaving(hub, self.node, self.roaming, self.run, self.change_city, report)
+        self.answers = HubAnswers(
+            hub,
+            self.node,
+            self.inbox,
+            self._links,
+            self._copies,
+            self.receiving,
+            self._retained,
+            self._catch_up,
+            self.roaming,
+            self._wills,
+            self.leaving,
+            self.run,
+        )
+        hub.federate(self.answers)
         self._news = news = CityNews(name, report)
         self._runners: dict[type, Callable[[Any], None]] = {
             Send: self._links.send,
@@ -195,7 +195,7 @@ class Host(Federation):
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
         self._links.tick(hub.clock.now)
-        self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.heard)))
+        self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.answers.heard)))
         self._links.look()
         self._catch_up.mark()
         self._is_stirred = hub.commits.position != self._stood_at
@@ -301,81 +301,7 @@ class Host(Federation):
         for topic_filter in effect.filters:
             self.hub.routes.invalidate(topic_filter)
 
-    # --- what the hub asks ----------------------------------------------------------------------------------------
-
-    def copier(self) -> RemoteCheck:
-        return self._copies
-
-    def ear(self) -> PeerEar:
-        return self.receiving
-
-    def subscribed(self, filter: str, share: str, members: int) -> None:
-        full = f"$share/{share}/{filter}" if share else filter
-        self.run(self.node.subscribed(full, self._now_us(), members if share else 1))
-        if not share:
-            self._retained.ask(filter)
-
-    def unsubscribed(self, filter: str, share: str) -> None:
-        self.run(self.node.unsubscribed(f"$share/{share}/{filter}" if share else filter, self._now_us()))
-
-    def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
-        return self.leaving.refuses(connection) or self.roaming.asks(connection, client_id, clean_start, username)
-
-    def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
-        self.roaming.gave_up(connection, client_id)
-
-    def connected(self, session: Session, resumed: bool) -> None:
-        self.roaming.entered(session)
-        self._wills.changed(session)
-
-    def will_changed(self, session: Session) -> None:
-        self._wills.changed(session)
-
-    def publishes_will(self, session: Session, message: Message) -> bool:
-        self._wills.publish(session, message)
-        return True
-
-    def stamp_us(self, wall_us: int) -> int:
-        return self.node.clock.stamp_us()
-
-    def claimed_us(self, client_id: str) -> int:
-        return self.node.directory.claimed_us(client_id) or self.node.clock.stamp_us()
-
-    def ended(self, session: Session) -> None:
-        if not session.departed_to and not self.roaming.is_entering(session.client_id):
-            self.run(self.node.directory.ended(session.client_id))
-
-    def retains(self, message: Message) -> bool:
-        return self._retained.accepts(message)
-
-    def not_retained(self, message: Message) -> None:
-        self._retained.not_kept(message)
-
-    def retained_waits(self, session: Session, full_filter: str, new: bool) -> bool:
-        return self._retained.waits(session, full_filter, new)
-
-    def keeps_up(self, message: Message, copies: list[LinkCopy]) -> None:
-        self._retained.keep_up(message, copies)
-
-    # --- what peers send ------------------------------------------------------------------------------------------
-
-    def link_accepted(self, peer: str, connection: NetworkConnection) -> None:
-        old = self.heard.get(peer)
-        if old is not None and old is not connection:
-            old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
-        self.heard[peer] = connection
-        try:
-            self.node.greetings.versions.offered(peer, connection.link_offer)
-        except PeerViolation as error:
-            connection.terminate(error.reason_code, str(error))
-            return
-        self.node.greetings.silences.connected(peer, self._now_us())
-        if self._links.transport is not None:
-            self._links.transport.heard_directly(peer)
-
-    def link_lost(self, peer: str, connection: NetworkConnection) -> None:
-        if self.heard.get(peer) is connection:
-            del self.heard[peer]
+    # --- what comes through other brokers -------------------------------------------------------------------------
 
     def journal_told(self, peer: str, journal: str) -> None:
         """A peer that has proved its name says which journal its sequences count in."""
@@ -400,39 +326,3 @@ class Host(Federation):
             self._links.transport.arrived(peer, payload)
         else:
             raise PeerViolation(reasons.PROTOCOL_ERROR, f"{topic} is no topic of a link")
-
-    # --- after a restart ------------------------------------------------------------------------------------------
-
-    def recovered(self, kind: int, body: bytes) -> None:
-        reader = Unpacker(body)
-        peer = reader.text()
-        if kind == records.LINK:
-            self.inbox.restore_cursor(peer, reader.u64(), reader.i64())
-        else:
-            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
-
-    def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
-        self._catch_up.recalled(message)
-        self._copies.recalled(message, uses, holders, copies)
-
-    def snapshot(self) -> bytes:
-        packer = Packer().blob(self.inbox.dump())
-        kept = self.node.snapshot()
-        packer.u32(len(kept))
-        for keep in kept:
-            packer.text(keep.peer).blob(encode_frame(keep.frame))
-        self._retained.pack(packer)
-        self._catch_up.pack(packer)
-        return packer.done()
-
-    def restored(self, state: bytes) -> None:
-        if not state:
-            return
-        reader = Unpacker(state)
-        self.inbox.load(reader.blob())
-        for _ in range(reader.u32()):
-            peer = reader.text()
-            self.node.restore(peer, decode_frame(reader.blob()), self._now_us())
-        self._retained.unpack(reader)
-        if not reader.at_end():
-            self._catch_up.unpack(reader)

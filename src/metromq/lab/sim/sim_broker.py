@@ -75,7 +75,6 @@ class SimBroker:
         self.hub = hub = Hub(self._settings, DiskLog(disk), self.name)
         self._look_at_the_clock(hub)
         self.host = host = Host(self.city, self.name, hub, self._report)
-        hub.federate(host)
         recover(hub, disk.state, disk.after_state())
         self._look_at_the_clock(hub)
         secret = (self.city.links.secret or "").encode()
