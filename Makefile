@@ -10,7 +10,7 @@ DEBIAN := podman runc mosquitto mosquitto-clients iproute2 nodejs npm default-jr
 # Tests of the rooms without I/O and of what they meet in one process.
 FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
 
-.PHONY: city lake test debian style types plain compiled compiled-long compiled-others sisters bench chaos storm clean
+.PHONY: city lake test debian style types plain compiled compiled-long compiled-others compiled-lab sisters bench chaos storm clean
 
 city: $(VENV)/.city
 	$(BIN)/metromq demo
@@ -24,10 +24,12 @@ lake: $(VENV)/.lake
 	$(BIN)/metromq pipeline refresh
 	@echo 'Now also: $(BIN)/metromq pipeline tables, $(BIN)/metromq pipeline what-if --city metromq-data/city.toml'
 
-# Compiling keeps one core busy for minutes; the fast tests use the other.
-test: debian style types
-	$(MAKE) --no-print-directory --jobs 2 --output-sync plain $(COMPILED)/.built
-	$(MAKE) --no-print-directory compiled
+# Two things at a time, in this order: what takes long begins first, and nobody waits for the other at a barrier.
+# Compiling is part of the first, `compiled-long`, which is why types and plain sources are looked at beside it.
+test:
+	$(MAKE) --no-print-directory --jobs 2 debian $(VENV)/.dev
+	$(MAKE) --no-print-directory style
+	$(MAKE) --no-print-directory --jobs 2 --output-sync compiled-long types plain compiled-others compiled-lab
 
 # With a C compiler mypyc compiles the hot modules; without one the package works too, slower.
 HAS_CC := $(shell command -v gcc >/dev/null 2>&1 || command -v cc >/dev/null 2>&1 && echo yes)
@@ -77,12 +79,13 @@ $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name
 	$(STEP) "$(COMPILING)" $(BIN)/pip install --quiet --no-deps --target $(COMPILED) .
 	@touch $@
 
-# In two halves at once, since both wait a lot: those that need Spark or several brokers, and the others.
+# Two parts at once, since they wait a lot: those that need Spark or several brokers, and the others; then the lab's.
 LONG := tests/pipeline tests/joints
+LAB := tests/lab
 PYTEST_COMPILED := PYTHONPATH=$(COMPILED) METROMQ_EXPECT=compiled $(BIN)/pytest --durations 25
 
 compiled: $(COMPILED)/.built
-	$(MAKE) --no-print-directory --jobs 2 --output-sync compiled-long compiled-others
+	$(MAKE) --no-print-directory --jobs 2 --output-sync compiled-long compiled-others compiled-lab
 
 compiled-long: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(LONG) $(foreach test,$(SISTERS),--deselect='$(test)')
@@ -94,7 +97,10 @@ sisters: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(foreach test,$(SISTERS),'$(test)')
 
 compiled-others: $(COMPILED)/.built
-	$(PYTEST_COMPILED) $(addprefix --ignore=,$(LONG))
+	$(PYTEST_COMPILED) $(addprefix --ignore=,$(LONG) $(LAB))
+
+compiled-lab: $(COMPILED)/.built
+	$(PYTEST_COMPILED) $(LAB)
 
 # Everything, or what BENCH says: make bench BENCH="broker --rounds 1 --seconds 0.3"
 bench: $(COMPILED)/.built
