@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
+from metromq.federation.routing.overlay import OverlayWays
 from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import History, history_of, parse_history
 from metromq.lab.storm.simulated import SimulatedStorm
@@ -59,3 +60,19 @@ def test_what_a_dead_worker_was_asked_another_answers() -> None:
     assert city.ensemble.facts["publisher", "b00/new/topic"].owner == "b00"
     assert city.workers.worker_of("b00") != victim
     city.settle()
+
+
+def test_topics_are_given_back_in_storms(monkeypatch: pytest.MonkeyPatch) -> None:
+    listens, given_back = OverlayWays.listens, Counter[int]()
+
+    def counted(self: OverlayWays, now_us: int) -> tuple[str, ...]:
+        before = len(self._joined)
+        heard = listens(self, now_us)
+        given_back[seed] += before - len(self._joined)
+        return heard
+
+    monkeypatch.setattr(OverlayWays, "listens", counted)
+    for seed in (0, 1):
+        assert breaches(seed, "overlay", "embedded") == []
+    assert given_back[1] > 10
+    assert not given_back[0], "every second storm has the hour that a city has if nothing is set"

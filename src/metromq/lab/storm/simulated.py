@@ -24,6 +24,7 @@ CHANGE_S: Final = 1.0  # between changes of the city that must not meet
 LAST_S: Final = 3.0  # for everybody to take what waits
 LOST_S: Final = 6.0  # more than wills of a lost broker wait where they are kept for it
 LOOK_S: Final = 0.5
+IDLE_S: Final = 2  # in every second storm topics that nobody publishes are given back so soon, where that matters
 STEP_S: Final = 0.1
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
@@ -52,6 +53,8 @@ class SimulatedStorm(Stage):
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
         near = _near(frozenset(city.names)) if history.is_near else None
+        if history.seed % 2:
+            city = dataclasses.replace(city, overlay=dataclasses.replace(city.overlay, idle_s=IDLE_S))
         self.city = SimCity(_coordinated(city, history.coordination), near)
         super().__init__(history, self.city.city.names)
         self.lag_s = self.seen.lag_s = WIDE_LAG_S if wide else LAG_S
