@@ -10,6 +10,9 @@ from metromq.errors import ConfigError
 
 MOST_DIGITS = 4300  # Python reads no longer numbers
 _LONG_NUMBER = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
+DEEP = 50  # levels that no file of ours has; the parser gives up far below
+SHOWN = 6  # parts of a path that goes on and on
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class _Repeated(dict[str, Any]):
@@ -36,9 +39,15 @@ def parse_document(text: str, form: str, source: str) -> dict[str, Any]:
     try:
         raw = tomllib.loads(text) if form == "TOML" else json.loads(text, object_pairs_hook=_object)
     except RecursionError:
-        raise ConfigError(source, f"is nested too deeply to be read as {form}") from None
+        where = _where(source, _json_path(text, None) if form == "JSON" else "")
+        raise ConfigError(where, f"is nested too deeply to be read as {form}") from None
     except ValueError as error:
-        raise ConfigError(source, _not_read(text, form, error)) from None
+        number = _LONG_NUMBER.search(text)
+        if number is None or isinstance(error, json.JSONDecodeError | tomllib.TOMLDecodeError):
+            raise ConfigError(source, f"is not {form}: {error}") from None
+        where = _where(source, _json_path(text, number.start()) if form == "JSON" else "")
+        line = text.count("\n", 0, number.start()) + 1
+        raise ConfigError(where, f"line {line} has a number of more than {MOST_DIGITS} digits") from None
     if form == "JSON":  # TOML's own parser refuses it
         _refuse_repeated(raw, source)
     if not isinstance(raw, dict):
@@ -46,12 +55,29 @@ def parse_document(text: str, form: str, source: str) -> dict[str, Any]:
     return raw
 
 
-def _not_read(text: str, form: str, error: ValueError) -> str:
-    number = _LONG_NUMBER.search(text)
-    if number is not None and not isinstance(error, json.JSONDecodeError | tomllib.TOMLDecodeError):
-        line = text.count("\n", 0, number.start()) + 1
-        return f"line {line} has a number of more than {MOST_DIGITS} digits"
-    return f"is not {form}: {error}"
+def _where(source: str, path: str) -> str:
+    return f"{source}: {path}" if path else source
+
+
+def _json_path(text: str, position: int | None) -> str:
+    """The field at a position, or without one where nesting is DEEP: for what the parser refuses without a path."""
+    path: list[str | int] = []
+    key = ""
+    for match in _JSON_TOKEN.finditer(text):
+        token = match[0]
+        if len(path) > DEEP or (position is not None and match.end() > position):
+            break
+        if token in ("{", "["):
+            path.append("" if token == "{" else 0)
+        elif token in ("}", "]"):
+            del path[-1:]
+        elif token == ":" and path:
+            path[-1] = key
+        elif token == "," and path and isinstance(path[-1], int):
+            path[-1] += 1
+        key = token[1:-1]
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[:SHOWN])
+    return shown.removeprefix(".") + ("..." if len(path) > SHOWN else "")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

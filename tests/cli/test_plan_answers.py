@@ -192,12 +192,12 @@ def test_without_topics_the_assumption_is_told() -> None:
 
 BAD = [
     ('"network_mw_per_mbps": 1.5', f'"network_mw_per_mbps": {"9" * 400}', "network_mw_per_mbps"),
-    ('"network_mw_per_mbps": 1.5', f'"network_mw_per_mbps": {"9" * 5000}', "more than 4300 digits"),
+    ('"network_mw_per_mbps": 1.5', f'"network_mw_per_mbps": {"9" * 5000}', "network_mw_per_mbps"),
     ('"network_mw_per_mbps": 1.5', '"network_mw_per_mbps": NaN', "network_mw_per_mbps"),
     ('"network_mw_per_mbps": 1.5', '"network_mw_per_mbps": 1e999', "network_mw_per_mbps"),
     ('"capacity_workload": 400', '"capacity_workload": 1e300', r"devices[0].capacity_workload"),
     ('"mast": 6', '"mast": 1e300', "topics[0].client_mbps.mast"),
-    ('"mast": 6', f'"mast": {"[" * 100_000}{"]" * 100_000}', "nested too deeply"),
+    ('"mast": 6', f'"mast": {"[" * 100_000}{"]" * 100_000}', "topics[0].client_mbps.mast[0]"),
     ('"mast": 6', '"mast": 6, "mast": 7', "topics[0].client_mbps.mast"),
     ('"capacity_workload": 400', '"capacity_workload": -1', r"devices[0].capacity_workload"),
 ]
