@@ -33,6 +33,9 @@ class Takeover:
         self._start_us = 0
         self._settled_us: dict[str, int] = {}  # keys of its home that this broker got while it ran
         self._left_us: dict[str, int] = {}  # and those that it was at home in, perhaps not for the last time
+        # Since when it was at home in keys by a description that another one has overruled: not all peers have heard of
+        # that, so they will not ask it for what it distributed.
+        self._overruled_us: dict[str, int] = {}
 
     def city_changed(self, city: City, now_us: int) -> None:
         homes, self._city = self._city.homes, city
@@ -41,9 +44,12 @@ class Takeover:
             if home == self._name != before:
                 # Until we own it, too, who was at home before distributes everything.
                 self._settled_us[key] = now_us if self._table.owner(key) == self._name else NEVER_US
+                self._overruled_us.pop(key, None)
             if before == self._name != home:
                 self._left_us[key] = now_us
-                self._settled_us.pop(key, None)
+                settled_us = self._settled_us.pop(key, NEVER_US)
+                if settled_us != NEVER_US and self._name not in city.former_homes.get(key, ()):
+                    self._overruled_us[key] = settled_us
 
     def restarted(self, away_us: int, now_us: int) -> None:
         self._start_us = now_us - away_us - UNNOTICED_US
@@ -88,6 +94,9 @@ class Takeover:
     def _lost(self, change: Change, at_home: bool, now_us: int) -> list[Effect]:
         key, anchor = change.after.key, self._table.anchor(change.after.key)
         claimed_us = self._claimed_us.pop(key, self._start_us if anchor else now_us)
+        overruled_us = self._overruled_us.pop(key, NEVER_US)
+        if overruled_us != NEVER_US:
+            return [HandOver(key, change.after.owner, now_us - overruled_us)]
         if anchor == self._name or (at_home and not anchor):
             return []
         if not anchor:
