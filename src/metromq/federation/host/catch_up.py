@@ -165,7 +165,12 @@ class CatchUp:
             return bool(record.uses & DISTRIBUTE)
         held = self._hub.links.by_peer.get(HOLD)
         sent = (target for target in record.targets if target.note and (held is None or target.number != held.number))
-        return all(read_slip(target.note).stage != OWNER for target in sent)
+        return all(read_slip(target.note).stage != OWNER for target in sent) or self._is_rerouted(record)
+
+    def _is_rerouted(self, record: records.MessageRecord) -> bool:
+        """Whether it waited for an owner that was gone, and was distributed here then: the owner has no copy of it."""
+        is_left = any(target.note and read_slip(target.note).stage == OWNER for target in record.targets)
+        return is_left and self._copies.is_distributed(record.message)
 
     def _held(self) -> frozenset[int]:
         """Offsets of what waits here until its topic has changed hands: by any other way it would be overtaken."""
@@ -203,13 +208,16 @@ class CatchUp:
             if not _concerns(message) or message.offset in held:
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
+            if not found:
+                continue
             is_plain = message.origin != effect.peer and any(not text.startswith(SHARE_PREFIX) for text in found)
-            is_plain = is_plain and _is_missing(record, effect.peer, number)
+            is_rerouted = self._is_rerouted(record)
+            is_plain = is_plain and (is_rerouted or _is_missing(record, effect.peer, number))
             is_plain = is_plain and not self._copies.was_served(message, effect.peer)
             shares = self._unserved(record, [text for text in found if text.startswith(SHARE_PREFIX)])
             if not is_plain and not shares:
                 continue
-            was_handed = message.kind == KIND_LINK and bool(record.uses & DISTRIBUTE)
+            was_handed = is_rerouted or (message.kind == KIND_LINK and bool(record.uses & DISTRIBUTE))
             if not self._node.replays(message.topic, _published_at(message), age_us, now_us, was_handed):
                 continue
             served = () if is_plain else (effect.peer,)

@@ -127,6 +127,8 @@ class Copies(RemoteCheck):
 
     def rerouted(self, origin: str, number: int, route: Distribution) -> None:
         """The same for a message that another broker may have distributed, whose copies come without a mark."""
+        if route.serves:
+            self._inbox.received(origin, number, DISTRIBUTE)
         self._inbox.shared(
             origin, number, [*route.shares, *(share for hop in route.hops for share in hop.shares)], True
         )
@@ -140,6 +142,10 @@ class Copies(RemoteCheck):
         """The shared subscriptions of which members were chosen for a message, as far as this broker knows."""
         known = shares_for(self._routes, message.topic)
         return tuple(share for share in known if self.is_chosen(message, share, check))
+
+    def is_distributed(self, message: Message) -> bool:
+        """Whether this broker has passed a message on to whoever wanted it, though once it left that to another."""
+        return self._inbox.has_distributed(*self._id(message))
 
     def is_chosen(self, message: Message, share: str, check: bool = True) -> bool:
         return self._inbox.has_shared(*self._id(message), share, check)

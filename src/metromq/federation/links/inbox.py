@@ -212,6 +212,10 @@ class Inbox:
         ids = _share_id(share, offset), _share_id(share, offset, _ELSEWHERE)
         return any(memory.seen(SHARE, number, check) for number in ids)
 
+    def has_distributed(self, origin: str, offset: int) -> bool:
+        memory = self._origins.get(origin)
+        return memory is not None and memory.seen(DISTRIBUTE, offset, True)
+
     def has_marked_shares(self, origin: str) -> bool:
         """Whether members were chosen here for marked messages of this origin, whose other copies may still come."""
         memory = self._origins.get(origin)
