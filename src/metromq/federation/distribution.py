@@ -233,8 +233,8 @@ def pass_shares(host: Distributor, shares: tuple[str, ...], arrival: Arrival, se
         told = host.router.announce_to(share)
         if sender in told and sender not in arrival.served:
             returned = (*returned, share)
-        elif told and not arrival.passed and sender not in told:  # it was responsible when it chose us; others are now
-            broker = min(told)
+        elif told and sender not in told and not (arrival.passed and told.intersection(arrival.served)):
+            broker = min(told)  # the sender was responsible when it chose us, or we when we chose it; others are now
             chosen[broker] = (*chosen.get(broker, ()), share)
     limit = arrival.limit - 1
     hops = [Hop(peer, FINAL, True, (peer,), picked, limit=limit, passed=True) for peer, picked in chosen.items()]
