@@ -7,6 +7,7 @@ from typing import final
 from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
 from metromq.federation.links.frames import Announcement, Interest, Owed
 from metromq.federation.routing.router import Router
+from metromq.federation.silences import UNNOTICED_US
 
 
 @dataclass(slots=True)
@@ -14,6 +15,7 @@ class _Wanted:
     members: int
     since_us: int
     due: frozenset[str]  # the peers that must know
+    told_us: int = 0  # when it was last announced to one of them
 
 
 @final
@@ -30,12 +32,14 @@ class Announcer:
         # have been, by our monotonic clock and by the wall. It counts as long as the filter is wanted, since what tells
         # a peer may be lost on its way.
         self._owed: dict[str, dict[str, tuple[int, int]]] = {}
+        self._heard_us: dict[str, int] = {}  # until when a peer has heard us, as far as it has said
         # By filter and peer: since when the peer must know of it, where that is because the routing has changed.
         self._fresh: dict[str, dict[str, int]] = {}
 
     def member_left(self, peer: str) -> None:
         self._announced.pop(peer, None)
         self._digests.pop(peer, None)
+        self._heard_us.pop(peer, None)
         for since in self._owed.values():
             since.pop(peer, None)
 
@@ -86,6 +90,24 @@ class Announcer:
             return 0, ()
         peers = sorted(peer for peer in wanted.due if topic_filter not in self._announced.get(peer, ()))
         return min((self._since_us(peer, topic_filter) for peer in peers), default=wanted.since_us), tuple(peers)
+
+    def was_heard(self, peer: str, until_us: int) -> None:
+        """The peer has had what was sent to it until then."""
+        self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
+
+    def unheard(self, topic_filter: str, now_us: int) -> int:
+        """Since when the filter is wanted, if a peer that was told of it may not have heard it yet; otherwise 0.
+
+        What was sent may be held up or lost on its way. A peer knows it when it has said that it heard us since, or,
+        where it does not greet us, when a link that brings nothing would have been noticed.
+        """
+        wanted = self._wanted.get(topic_filter)
+        if wanted is None:
+            return 0
+        unsure_us = now_us - UNNOTICED_US
+        told = [peer for peer in wanted.due if topic_filter in self._announced.get(peer, ())]
+        peers = [peer for peer in told if self._heard_us.get(peer, unsure_us) < wanted.told_us]
+        return min((self._since_us(peer, topic_filter) for peer in peers), default=0)
 
     def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int, wall_us: int) -> tuple[str, ...]:
         """When these peers are told of the filter, it is as old as this. Those of which that is new."""
@@ -168,6 +190,8 @@ class Announcer:
     def whole(self, peer: str, now_us: int) -> Interest:
         """Everything, for a peer that lost track."""
         self.changes(peer, now_us)
+        for text in self._announced.get(peer, {}):
+            self._wanted[text].told_us = now_us
         items = tuple(self._item(peer, text, now_us) for text in self._announced.get(peer, {}))
         return Interest(True, items, ())
 
@@ -178,6 +202,7 @@ class Announcer:
                 digest -= interest_hash(text, announced.pop(text))
         for text in added:
             announced[text] = self._wanted[text].members
+            self._wanted[text].told_us = now_us
             self._lately.setdefault(text, set()).add(peer)
             digest += interest_hash(text, announced[text])
         self._digests[peer] = digest & DIGEST_MASK

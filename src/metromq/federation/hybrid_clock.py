@@ -28,6 +28,10 @@ class HybridClock:
         self._last_us = max(self._last_us + 1, self._wall_us() + ahead_us)
         return self._last_us
 
+    def ago_us(self, time_us: int) -> int:
+        """How long ago something was stamped, here or elsewhere."""
+        return max(0, self.stamp_us() - time_us)
+
     def compared(self, peer: str, ahead_us: int, round_trip_us: int) -> None:
         """A peer's clock is so far ahead of ours, within half of the round trip."""
         if round_trip_us <= MAX_ROUND_TRIP_US:

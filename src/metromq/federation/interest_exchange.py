@@ -58,6 +58,11 @@ class InterestExchange:
         new = self.announcer.owe(topic_filter, peers, now_us - age_us, wall_us)
         return [Keep("", Owed(topic_filter, new, wall_us))] if new else []
 
+    def was_heard(self, peer: str, echo_us: int, now_us: int) -> None:
+        """The last of our greetings that the peer has heard was sent when the clock on our wall showed `echo_us`."""
+        if echo_us:
+            self.announcer.was_heard(peer, min(now_us, now_us - self._wall_us() + echo_us))
+
     def announce(self, peer: str, now_us: int) -> list[Effect]:
         """What the peer does not know yet, or should forget."""
         frame = self.announcer.changes(peer, now_us)
@@ -111,6 +116,12 @@ class InterestExchange:
         if late:
             effects.append(Replay(peer, late))
         return effects
+
+    def came_unheard(self, peer: str, old: str, wanted: tuple[tuple[str, int], ...]) -> list[Effect]:
+        """A session has come to the peer, and its old broker could not say whether all had heard what it wants, and
+        since when. Who has heard it has sent there what came, and that follows the session."""
+        late = tuple((text, age_us) for text, age_us in wanted if not self.interest.wants(old, text))
+        return [Replay(peer, late)] if late and peer in self._routes.peers else []
 
     def _has_members(self, share: str) -> bool:
         """Whether a shared subscription has had members that this broker could choose from."""

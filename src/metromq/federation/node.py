@@ -239,6 +239,7 @@ class Node:
         self.greetings.heard(peer, hello, now_us)
         effects = self._changes.carry_out(self.coordinator.greeted(peer, hello.greeting, now_us), now_us)
         effects += self.exchange.compare(peer, hello.interest_digest, now_us)
+        self.exchange.was_heard(peer, hello.echo_us, now_us)
         return effects + self.greetings.compare_clocks(peer, hello, now_us)
 
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:

@@ -103,3 +103,22 @@ def test_all_once_though_brokers_die_and_links_are_cut(
     assert {name: sorted(texts) for name, texts in tour.home().items()} == {
         name: sorted(texts) for name, texts in tour.sent.items()
     }
+
+
+def test_a_session_that_moves_right_after_it_subscribed_brings_no_needless_copies() -> None:
+    """Who has heard its old broker's announcement, which nobody can know yet, sends nothing again."""
+    city = SimCity(grid_city("flood-subscriptions", count=3), lambda one, other: 0.002)
+    city.start()
+    city.connect("p", "b00", keeps=True)
+    city.connect("s", "b11", keeps=True)
+    city.run(0.1)
+    city.client("s").subscribe("plain/#", 1)
+    city.run(0.02)
+    city.client("p").publish("plain/d", "m", 1)
+    city.run(0.02)
+    city.connect("s", "b22", keeps=True)
+    city.settle()
+    assert [delivery.payload for delivery in city.received("s")] == ["m"]
+    host = city.brokers["b22"].host
+    assert host is not None
+    assert host.receiving.messages.get("b00", 0) == 0

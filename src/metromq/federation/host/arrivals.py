@@ -110,7 +110,11 @@ class Arrivals:
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
         arrival.probed = set(self._node.peers) if piece.senders is None else None
-        arrival.missed = [(topic_filter, age_us) for topic_filter, age_us, _ in piece.untold]
+        arrival.missed = [
+            (topic_filter, age_us if peers else age_us + self._node.clock.ago_us(piece.number))
+            for topic_filter, age_us, peers in piece.untold
+            if peers or not self._node.exchange.interest.wants(old, topic_filter)
+        ]
         unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
             arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
@@ -197,8 +201,12 @@ class Arrivals:
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
         peers = self._node.peers if piece.senders is None else sorted({*piece.senders, old} - {self._node.name})
+        untold = {(topic_filter, peer) for topic_filter, _, names in piece.untold for peer in names}
+        unheard = [(topic_filter, age_us) for topic_filter, age_us, names in piece.untold if not names]
         for peer in peers:
-            self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old))
+            # Who was not told looks back when it is told now.
+            wanted = tuple(item for item in unheard if (item[0], peer) not in untold)
+            self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old, wanted))
         self._departures.send_signal(old, Signal(MARKER, piece.client, piece.number, old))
 
     def tick(self) -> None:

@@ -198,13 +198,19 @@ class Departures:
         return piece
 
     def _untold(self, session: Session) -> list[tuple[str, int, tuple[str, ...]]]:
-        """Filters that brokers out of reach do not know of yet: they must look back when they are told."""
+        """Filters that brokers out of reach do not know of yet: they must look back when they are told.
+
+        And, without names, those of which others may not have heard.
+        """
         now_us = int(self._hub.clock.now * 1_000_000)
         found: list[tuple[str, int, tuple[str, ...]]] = []
         for full_filter in session.grants:
             since_us, peers = self._node.exchange.announcer.untold(full_filter)
             if peers:
                 found.append((full_filter, now_us - since_us, peers))
+            unheard_us = self._node.exchange.announcer.unheard(full_filter, now_us)
+            if unheard_us:
+                found.append((full_filter, now_us - unheard_us, ()))
         return found
 
     def seen_by(self, session: Session) -> SeenIds:

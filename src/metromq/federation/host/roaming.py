@@ -208,7 +208,7 @@ class Roaming:
         if isinstance(parcel, Piece):
             self._take(peer, parcel)
         elif parcel.kind == PROBE:
-            self._probed(parcel)
+            self._probed(peer, parcel)
         elif parcel.kind == MARKER and not parcel.client:
             self.flushed[peer] = parcel.number
         elif parcel.kind == MARKER:
@@ -216,10 +216,13 @@ class Roaming:
         else:
             self._arrivals.drained(peer, parcel)
 
-    def _probed(self, signal: Signal) -> None:
+    def _probed(self, peer: str, signal: Signal) -> None:
         if signal.old == self._node.name:
             self._departures.marked(signal, self._node.name)
         else:
+            moved_us = self._node.clock.ago_us(signal.number)
+            unheard = tuple((topic_filter, age_us + moved_us) for topic_filter, age_us in signal.unheard)
+            self._run(self._node.exchange.came_unheard(peer, signal.old, unheard))
             self._departures.send_signal(signal.old, Signal(MARKER, signal.client, signal.number, signal.old))
 
     def _is_arriving(self, client_id: str) -> bool:

@@ -7,7 +7,7 @@ MARKER   from all of them to the old one: whatever it sends from now on goes to 
 DRAINED  from the old broker to the new one: nothing more will come this way
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metromq.protocol import Packer, Unpacker
@@ -49,7 +49,8 @@ class Piece:
     incoming: list[int] = field(default_factory=list)
     seen: bytes = b""
     waiting: list[Waiting] = field(default_factory=list)
-    # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them.
+    # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them; none: all
+    # were told, but some may not have heard it.
     untold: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
     greeted_us: int = 0  # when the client was let in last to this part of the session
     senders: frozenset[str] | None = None  # brokers that may have sent something for it to the old one; None: all
@@ -63,6 +64,9 @@ class Signal:
     client: str
     number: int
     old: str = ""
+    # Of a PROBE: filters of which the old broker does not know who has heard, and since how many microseconds before
+    # the move they are wanted.
+    unheard: tuple[tuple[str, int], ...] = ()
 
 
 def encode_piece(piece: Piece) -> bytes:
@@ -96,14 +100,22 @@ def encode_piece(piece: Piece) -> bytes:
 
 
 def encode_signal(signal: Signal) -> bytes:
-    return Packer().u8(signal.kind).text(signal.client).u64(signal.number).text(signal.old).done()
+    packer = Packer().u8(signal.kind).text(signal.client).u64(signal.number).text(signal.old)
+    if signal.unheard:
+        packer.u32(len(signal.unheard))
+        for topic_filter, age_us in signal.unheard:
+            packer.text(topic_filter).u64(age_us)
+    return packer.done()
 
 
 def decode_parcel(data: bytes) -> Piece | Signal:
     reader = Unpacker(data)
     kind = reader.u8()
     if kind != PIECE:
-        return Signal(kind, reader.text(), reader.u64(), reader.text())
+        signal = Signal(kind, reader.text(), reader.u64(), reader.text())
+        if reader.at_end():
+            return signal
+        return replace(signal, unheard=tuple((reader.text(), reader.u64()) for _ in range(reader.u32())))
     piece = Piece(reader.text(), reader.u64(), reader.u8(), reader.text(), reader.u64(), reader.u64())
     piece.opened_us, piece.clean_us = reader.u64(), reader.u64()
     piece.expiry_s, piece.sequence = reader.u32(), reader.u64()
