@@ -1,8 +1,10 @@
 """A broker that empties itself: a few clients at a time, wills only of those that stay away, nothing left behind."""
 
-from metromq.federation import grid_city, without_areas, without_broker
+import dataclasses
+
+from metromq.federation import grid_city, with_area, with_broker, without_areas, without_broker
 from metromq.federation.host import DRAINED, Host
-from metromq.federation.host.leaving import STAYS
+from metromq.federation.host.leaving import GONE, PARTS, RETURN_S, STAYS
 from metromq.lab.sim.sim_city import SimCity
 
 
@@ -93,3 +95,48 @@ def test_a_newcomers_name_may_be_one_that_left() -> None:
     sim.join("b40", first, "0/0")
     sim.run(5.0)
     assert sim.owner("0/0", second) == "b40"
+
+
+def test_who_was_killed_when_it_had_just_left_does_not_come_back() -> None:
+    sim = started()
+    third = sim.city.names[2]
+    host = host_of(sim, third)
+    sim.brokers[third].run(lambda: host.leaving.leave("somebody"))
+    sim.clock.run_until(lambda: host.leaving.state == PARTS, 60.0)
+    sim.run(1.0)
+    sim.brokers[third].kill()
+    sim.brokers[third].start()
+    sim.run(1.0)
+    assert not sim.connect("late", third).is_open
+    sim.run(RETURN_S)
+    assert host_of(sim, third).leaving.state == GONE
+
+
+def test_who_left_and_is_a_member_again_stays() -> None:
+    sim = started()
+    first, _, third = sim.city.names
+    spec = sim.city.by_name[third]
+    assert host_of(sim, third).city.by_name[third] == spec
+    sim.change(first, lambda city: without_broker(without_areas(city, third), third))
+    sim.run(3.0)
+    sim.brokers[third].kill()
+    sim.change(first, lambda city: with_broker(city, dataclasses.replace(spec, area="")))
+    sim.run(3.0)
+    sim.brokers[third].start()
+    sim.run(5.0)
+    assert host_of(sim, third).leaving.state == STAYS
+    assert sim.connect("c", third).is_open
+
+
+def test_who_leaves_begins_again_when_another_description_overrules_that() -> None:
+    sim = started()
+    first, second, third = sim.city.names
+    host = host_of(sim, first)
+    sim.brokers[first].run(lambda: host.leaving.leave("somebody"))
+    sim.clock.run_until(lambda: host.leaving.state == PARTS, 60.0)
+    sim.change(third, lambda city: with_area(city, "3/3", second))  # it has not heard, and wins by its name
+    sim.run(0.02)
+    assert first in host_of(sim, third).node.peers
+    sim.run(30.0)
+    assert host.leaving.state == GONE
+    assert first not in host_of(sim, third).node.peers

@@ -20,6 +20,7 @@ from metromq.protocol.session import Hub, NetworkConnection, Session
 GRACE_S: Final = 5.0  # so long a client has to come back elsewhere before its will is published and its session sent on
 CLIENTS_PER_S: Final = 50.0
 FAREWELL_S: Final = 2.0  # so long the last words have to reach the peers
+RETURN_S: Final = 10.0  # so long who has left, and was started again, listens whether it is a member after all
 
 STAYS, AREAS, CLIENTS, DRAINED, RETAINED, FLUSHES, PARTS, GONE = (
     "stays",
@@ -92,6 +93,13 @@ class Leaving:
         self._refuge()
         self._for_good, self._author, self._per_s = True, author, per_s
         self._enter(AREAS)
+
+    def restored(self) -> None:
+        """After a restart: who had left the city when it was killed goes, unless it hears that it is a member."""
+        if not self._is_member() and not self._hub.sessions.by_client_id:
+            self._for_good = True
+            self._enter(PARTS)
+            self._since += RETURN_S - FAREWELL_S
 
     @property
     def is_away(self) -> bool:
@@ -202,8 +210,14 @@ class Leaving:
             self._change(without_broker(node.city, node.name), self._author, f"{node.name} has left")
             self._enter(PARTS)
 
+    def _is_member(self) -> bool:
+        return self._node.coordinator.book.is_member(self._node.name)
+
     def _part(self) -> None:
-        if self._hub.clock.now - self._since >= FAREWELL_S:
+        if self._is_member():  # again, or still: another description has overruled that it left
+            self._for_good = bool(self._author)
+            self._enter(AREAS if self._for_good else STAYS)
+        elif self._hub.clock.now - self._since >= FAREWELL_S:
             self._enter(GONE)
             self.on_gone()
 

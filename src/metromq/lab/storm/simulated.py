@@ -195,6 +195,7 @@ class SimulatedStorm(Stage):
         if not found.running:
             found.city = revised(self.city.city, version) if version else found.city
             found.start()
+            self._expect_to_leave(broker)  # it may have been killed when it had just left
 
     def pause(self, broker: str) -> None:
         self.city.brokers[broker].pause()
@@ -225,9 +226,19 @@ class SimulatedStorm(Stage):
         is_central = host is not None and host.city.central == broker
         if host is None or is_central or not self._is_calm() or self._leaving or self._is_rerouting():
             return
-        self._leaving[broker] = host
-        host.leaving.on_gone = lambda: self.city.clock.after(0.0, lambda: self._left(broker))
-        self.city.brokers[broker].run(lambda: host.leaving.leave("somebody"))
+
+        def begin() -> None:
+            with contextlib.suppress(UsageError):  # links may not be open again yet: who asks is told so, and it stays
+                host.leaving.leave("somebody")
+                self._leaving[broker] = host
+
+        self._expect_to_leave(broker)
+        self.city.brokers[broker].run(begin)
+
+    def _expect_to_leave(self, broker: str) -> None:
+        host = self.city.brokers[broker].host
+        if host is not None:
+            host.leaving.on_gone = lambda: self.city.clock.after(0.0, lambda: self._left(broker))
 
     def route(self, routing: str, at: str) -> None:
         """In calm, and when every broker follows the city as it is: an operator looks at `city show` first."""
@@ -342,6 +353,7 @@ class SimulatedStorm(Stage):
 
     def opened(self, client: SimClient, session_present: bool) -> None:
         self.saw_open(client.name, session_present, self.now)
+        self.seen.forgotten |= {(client.name, delivery.payload) for delivery in client.forgotten}
 
     def ended(self, client: SimClient, problem: str) -> None:
         self.saw_end(client.name, self.now)
