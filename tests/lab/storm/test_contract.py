@@ -76,6 +76,27 @@ def test_who_goes_on_with_its_session_gets_a_message_once() -> None:
     assert rules(seen) == {"twice"}
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "present", "apart", "expected"),
+    [
+        ("m", False, True, set()),
+        ("other", False, True, {"lost"}),
+        ("m", True, True, {"lost"}),
+        ("m", False, False, {"lost"}),
+    ],
+    ids=["cut off", "it never came", "not anew", "within reach"],
+)
+def test_what_a_client_forgot_when_it_began_anew_is_released_by_its_old_broker_that_is_cut_off(
+    forgotten: str, present: bool, apart: bool, expected: set[str]
+) -> None:
+    seen = city()
+    publish(seen, "m", 5.0)
+    connect(seen, "s", "b1", 6.0, present=present)
+    connect(seen, "s", "b0", 7.0, apart=apart)
+    seen.forgotten.add(("s", forgotten))
+    assert rules(seen) == expected
+
+
 @pytest.mark.parametrize(("after_s", "expected"), [(0.5 * LAG_S, set()), (2 * LAG_S, {"lost"})])
 def test_a_subscription_counts_after_the_lag(after_s: float, expected: set[str]) -> None:
     seen = city()

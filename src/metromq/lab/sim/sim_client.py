@@ -44,7 +44,10 @@ class ClientObserver(Protocol):
 
 @final
 class SimClient:
-    """Keeps what it got over all its connections, and which of its publications were acknowledged."""
+    """Keeps what it got over all its connections, and which of its publications were acknowledged.
+
+    Its attributes are many because it is told how it is to be, knows where it is, and keeps what it saw.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class SimClient:
         self.place = ""  # the broker that it talks to, or talked to last
         self.received: list[SimDelivery] = []
         self.acknowledged: set[int] = set()  # tokens of publications
+        self.forgotten: list[SimDelivery] = []  # came, was confirmed, and the session began anew before it was released
         self.refused: list[str] = []  # why connections ended that the client did not end
         self._network = network
         self._version = version
@@ -193,6 +197,7 @@ class SimClient:
             elif isinstance(effect, Opened):
                 self._before = None
                 if self._unreleased is not None and not effect.connack.session_present:
+                    self.forgotten += self._unreleased.values()
                     self._unreleased.clear()  # what it knew of the session is to be forgotten [MQTT-3.2.2-5]
                 if self._observer is not None:
                     self._observer.opened(self, effect.connack.session_present)

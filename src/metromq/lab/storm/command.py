@@ -41,7 +41,9 @@ def breaches_of(history: History, wide: bool = False) -> list[str]:
 
 
 def rule_of(breach: str) -> str:
-    return breach.split(":")[0]
+    """Of a storm that found no end, what stood in its way: shrunk, it must be the same."""
+    rule = breach.split(":")[0]
+    return breach if rule == "rest" else rule
 
 
 def story_of(history: History, rule: str, wide: bool) -> str:

@@ -70,6 +70,8 @@ class Seen:
     subscriptions: list[Subscribed] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
+    # Client and payload of what came and was never shown: the client began anew before it was released.
+    forgotten: set[tuple[str, str]] = field(default_factory=set)
     faults: list[tuple[float, str]] = field(default_factory=list)  # when something broke, and what
     mends: list[tuple[float, str]] = field(default_factory=list)  # when something was mended, and what
     routing: str = ""
