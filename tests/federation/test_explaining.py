@@ -4,7 +4,7 @@ import pytest
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import grid_city
-from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.explaining import explain_step, step_from_json, step_to_json
 from metromq.federation.links.frames import Announcement, Interest
 from metromq.federation.node import Node
@@ -52,6 +52,16 @@ def test_a_subscription_is_announced_where_its_areas_are() -> None:
 )
 def test_other_routers_say_why(routing: str, why: str) -> None:
     assert {hop.why for hop in explain_step(node("b11", routing), "a").hops} == {why}
+
+
+def test_the_owner_of_a_filter_says_what_the_central_broker_is_there_for() -> None:
+    owner = node("b11", "delegation")
+    owner.coordinator.book.merge([Fact(FILTER, "a/#", "b11", 1)])
+    owner.restore("b33", Interest(True, (Announcement("a/#", 1, 0),), ()), 0)
+    step = explain_step(owner, "a/b", OWNER, "b22")
+    assert [(hop.peer, hop.stage, hop.why) for hop in step.hops] == [
+        ("b00", "relay", "serves everybody else who wants it")
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "a/#/b", "a+/b"])

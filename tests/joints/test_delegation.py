@@ -160,6 +160,9 @@ def test_the_command_shows_moves_and_returns_filters_and_strangers_cannot(tmp_pa
         assert json.loads(command("--json").stdout)[0]["broker"] == FIRST
         assert f"{SECOND} is responsible for a/#" in command("a/#", SECOND).stdout
         assert "neither lies within" in command("+/b", SECOND).stderr
+        assert f"{FIRST} is responsible for a/b." in command("a/b", FIRST).stdout
+        merged = command("a/b", SECOND)
+        assert (merged.returncode, merged.stdout) == (0, f"{SECOND} is responsible for a/b, as a part of a/#.\n")
         assert "not delegated any more" in command("a/#", "--return").stdout
         assert "Nothing is delegated" in command().stdout
         with pytest.raises(NoAnswer):

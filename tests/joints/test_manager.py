@@ -117,6 +117,31 @@ def test_a_manager_that_is_killed_at_any_step_finishes_the_plan_when_it_is_back(
         assert "another manager runs" in refused.stderr
 
 
+def test_a_filter_that_is_a_part_of_a_wider_one_is_its_owners_and_is_a_filter_again_without_that(
+    tmp_path: Path,
+) -> None:
+    """The central broker keeps no entry for what the owner of a wider filter has anyway."""
+    with live_city(tmp_path) as city:
+        door = city.start_manager()
+
+        def hand(topic_filter: str, broker: str) -> None:
+            plan = door.ask("POST", "/topics", {"filter": topic_filter, "broker": broker}, wait_s=90)
+            assert plan["phase"] == "done", plan
+
+        near = service("near", "noise/+/level", command=["/bin/sleep", "900"], device=FIRST)
+        assert door.ask("POST", "/services", near, wait_s=90)["phase"] == "done"
+        hand("noise/#", FIRST)
+        wait_for(lambda: owners(door) == {"noise/#": FIRST}, "one entry is enough")
+        hand("noise/a/b", SECOND)
+        hand("noise/a/b", FIRST)
+        wait_for(lambda: owners(door) == {"noise/#": FIRST}, "it lies within the wider one again")
+        hand("noise/a/b", CENTRAL)
+        assert owners(door) == {"noise/#": FIRST, "noise/a/b": CENTRAL}
+        hand("noise/#", "")
+        wait_for(lambda: owners(door) == {"noise/+/level": FIRST}, "the service has its topics where it is")
+        assert {plan["phase"] for plan in door.ask("GET", "/plans")} == {"done"}
+
+
 def _ask_and_forget(door: ManagerDoor, body: dict[str, Any]) -> None:
     try:
         door.ask("POST", "/services", body, wait_s=90)

@@ -65,8 +65,12 @@ def command(
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found) if found is not None else None))
     else:
-        click.echo(_outcome(topic_filter, to, found))
-    if to and to != city.central and (found is None or found.broker != to):
+        click.echo(_outcome(topic_filter, found))
+    if found is not None and found.phase:
+        raise UsageError("that takes longer than usual; `metromq delegate` shows what becomes of it")
+    owner = found.broker if found is not None else city.central
+    is_back = found is None or found.filter != topic_filter or owner == city.central
+    if owner != to if to else not is_back:
         raise UsageError("the hand-over was given up, and nothing has changed; are all brokers up? `metromq status`")
 
 
@@ -76,12 +80,13 @@ def _through(manager: ManagerDoor, topic_filter: str, to: str, as_json: bool) ->
     show_plan(manager.ask("POST", "/topics", body, wait_s=2 * WAIT_S), as_json)
 
 
-def _outcome(topic_filter: str, to: str, found: Delegation | None) -> str:
+def _outcome(topic_filter: str, found: Delegation | None) -> str:
     if found is None:
         return f"{topic_filter} is not delegated any more."
     if found.phase:
         return f"{topic_filter} is still on its way from {found.broker} to {found.to} ({found.phase})."
-    return f"{found.broker} is responsible for {topic_filter}."
+    part = f", as a part of {found.filter}" if found.filter != topic_filter else ""
+    return f"{found.broker} is responsible for {topic_filter}{part}."
 
 
 def _show(found: tuple[Delegation, ...], as_json: bool) -> None:

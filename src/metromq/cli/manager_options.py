@@ -49,5 +49,7 @@ def show_plan(plan: dict[str, Any], as_json: bool) -> None:
         for place, step in enumerate(plan["steps"], 1):
             result = f" [dim]{escape(step['result'])}[/]" if step["result"] else ""
             console.print(f"  {MARKS[step['state']]} {place}. {escape(step['says'])}{result}", highlight=False)
-    if plan["phase"] in ("rolled-back", "stuck"):
+    if plan["phase"] == "rolled-back":
         raise UsageError(f"plan {plan['number']} failed and was taken back: {plan['why']}")
+    if plan["phase"] == "stuck":
+        raise UsageError(f"plan {plan['number']} failed, and not all of it could be taken back: {plan['why']}")

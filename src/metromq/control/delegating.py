@@ -10,6 +10,7 @@ from metromq.control.city_status import get_json
 from metromq.control.data_directory import RunningBroker, lives, read_place
 from metromq.errors import UsageError
 from metromq.federation import City, Delegation
+from metromq.protocol.topics import narrowest
 from metromq.reading import read_data
 
 LOOK_S = 0.05
@@ -26,18 +27,21 @@ async def delegations_at(http: str) -> tuple[Delegation, ...]:
 
 
 async def delegate(city: City, data: Path, topic_filter: str, broker: str, wait_s: float) -> Delegation | None:
-    """What has become of the filter; None: nobody in particular is responsible for it now."""
+    """Who is responsible for the filter now: its own entry, or that of the wider one that it is a part of; None: nobody
+    in particular."""
     answer = await give_order(data, _central(city, data), "/delegate", filter=topic_filter, broker=broker)
-    found = _one(_read(answer), topic_filter)
+    found = _holder(_read(answer), topic_filter)
     end = time.monotonic() + wait_s
     while found is not None and found.phase and time.monotonic() < end:
         await asyncio.sleep(LOOK_S)
-        found = _one(await delegations(city, data), topic_filter)
+        found = _holder(await delegations(city, data), topic_filter)
     return found
 
 
-def _one(found: tuple[Delegation, ...], topic_filter: str) -> Delegation | None:
-    return next((delegation for delegation in found if delegation.filter == topic_filter), None)
+def _holder(found: tuple[Delegation, ...], topic_filter: str) -> Delegation | None:
+    by_filter = {delegation.filter: delegation for delegation in found}
+    name = narrowest(topic_filter, by_filter)
+    return by_filter[name] if name is not None else None
 
 
 def _read(answer: dict[str, Any]) -> tuple[Delegation, ...]:

@@ -75,7 +75,9 @@ def explain_step(
         return TraceStep(node.name, topic, NAMES[stage], reasons, (), interested, subscribers)
     arrival = Arrival(topic, stage, origin or node.name, 0, served, limit=limit, targets=targets)
     route, _ = distribute(node.routes, arrival)  # not its `route`, which counts
-    whys = {item.peer: item.why for item in node.router.decide(topic, stage, arrival.origin).onward}
+    suggestion = node.router.decide(topic, stage, arrival.origin)
+    whys = {suggestion.through: "serves everybody else who wants it"} if suggestion.through else {}
+    whys |= {item.peer: item.why for item in suggestion.onward}
     carried = tuple(name for hop in route.hops for name in (hop.targets or (hop.peer,)))
     whys |= {
         item.peer: item.why for item in node.router.ways.carriers(topic, carried, (node.name, arrival.origin, *served))

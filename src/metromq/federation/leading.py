@@ -12,8 +12,7 @@ from metromq.errors import UsageError
 from metromq.federation.coordination.facts import FILTER, Fact
 from metromq.federation.coordination.steps import PREPARE, candidate, phase_of
 from metromq.federation.coordination.succession import TopicTable
-from metromq.federation.routing.delegation import wildness
-from metromq.protocol.topics import covers, overlaps, validate_filter
+from metromq.protocol.topics import covers, overlaps, validate_filter, wildness
 
 
 class Lead(ABC):

@@ -1,9 +1,9 @@
 """Which broker gets what: the narrowest delegated filter decides, and what no filter covers is the central broker's."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, final
 
-from metromq.protocol.topics import covers, matches, overlaps, split_shared
+from metromq.protocol.topics import covers, matches, overlaps, split_shared, wildness
 
 MOST_KNOWN: Final = 10_000
 CENTRAL: Final = ""  # the name of the way to the central broker
@@ -11,16 +11,17 @@ CENTRAL: Final = ""  # the name of the way to the central broker
 
 @final
 class DelegationTable:
-    """`is_foreign`: the central broker does not belong to the city: what it has edge brokers do not, and vice versa."""
+    """`is_foreign`: the central broker does not belong to the city: what it has edge brokers do not, and vice versa.
 
-    def __init__(self, entries: Mapping[str, str], is_foreign: bool = False) -> None:
-        # The longer of two filters that lie within each other is the narrower one.
-        self._entries = sorted(
-            entries.items(), key=lambda entry: (entry[0].count("/"), "#" not in entry[0]), reverse=True
-        )
+    `others` are edge brokers that have no filter now, and may have had one.
+    """
+
+    def __init__(self, entries: Mapping[str, str], is_foreign: bool = False, others: Iterable[str] = ()) -> None:
+        self._entries = sorted(entries.items(), key=lambda entry: wildness(entry[0]))  # the narrowest first
         self._is_foreign = is_foreign
         self.known: dict[bytes, str] = {}
         self.edges = tuple(dict.fromkeys(entries.values()))
+        self.all_edges = tuple(dict.fromkeys((*self.edges, *others)))
 
     def of_topic(self, topic: str) -> str:
         return next((edge for text, edge in self._entries if matches(text, topic)), CENTRAL)

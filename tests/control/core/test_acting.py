@@ -26,6 +26,7 @@ from metromq.control.core import (
     Run,
     ServiceRestarted,
     ServiceSpec,
+    ServiceState,
     State,
     Step,
     Surroundings,
@@ -222,6 +223,14 @@ def test_undo_restores_what_was_before() -> None:
     back = undo_steps(state.plans[1], after)
     assert [step.action for step in back.steps] == ["stop-service", "delegate", "tell-proxies"]
     assert back.steps[1].where == ""
+
+
+def test_undo_leaves_topics_where_they_are_that_another_service_uses() -> None:
+    world = World()
+    state = carried_out(entry(), world, [])
+    other = ServiceState(ServiceSpec("other", ("noise/1",), ("true",)), "d1", 2)
+    after = Surroundings("c", AROUND.devices, dict(world.owners), {**state.services, "other": other})
+    assert [step.action for step in undo_steps(state.plans[1], after).steps] == ["stop-service"]
 
 
 def test_a_snapshot_is_all_that_its_records_come_to() -> None:

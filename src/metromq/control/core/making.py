@@ -27,7 +27,7 @@ from metromq.control.core.words import (
 )
 from metromq.errors import UsageError
 from metromq.planning import Clock, Goal, Limits, Placement, make_placement, priced
-from metromq.protocol.topics import covers, overlaps
+from metromq.protocol.topics import covers, narrowest, overlaps
 
 PLAN_S = 20.0
 ROOM = 1e-9
@@ -186,7 +186,11 @@ def delegation_steps(topic_filter: str, broker: str, around: Surroundings) -> Ac
     if not broker and topic_filter not in around.delegations:
         raise NotPossible(f"{topic_filter} is not delegated")
     step = _hand(topic_filter, broker, around)
-    ready = (Step(APPROVE, topic_filter, around.central), *([Step(START_TUNNEL, step.where)] if step.where else []))
+    wider = narrowest(topic_filter, [one for one in around.delegations if one != topic_filter])
+    if broker == around.central and wider is not None:  # to go back would be to go to the owner of the wider one
+        step = Step(DELEGATE, topic_filter, broker, step.before)
+    tunnel = [Step(START_TUNNEL, step.where)] if step.where not in ("", around.central) else []
+    ready = (Step(APPROVE, topic_filter, around.central), *tunnel)
     steps = (*(ready if broker else ()), step, Step(TELL_PROXIES, topic_filter))
     return ActionPlan("delegate", topic_filter, steps)
 
@@ -215,10 +219,14 @@ def loop_steps(
 
 
 def undo_steps(done: PlanState, around: Surroundings) -> ActionPlan:
-    """Takes back what a plan did, as far as it is still so; the last first."""
+    """Takes back what a plan did, as far as it is still so and no other service needs it; the last first."""
     steps: list[Step] = []
+    entered = {spec.name for spec in done.plan.services} if done.plan.kind == "enter" else set(around.services)
+    others = {one for name, known in around.services.items() if name not in entered for one in known.spec.topics}
     for number in sorted(done.results, reverse=True):
         step = done.plan.steps[number]
+        if step.action == DELEGATE and any(covers(step.what, one) for one in others):
+            continue
         if step.action == DELEGATE and around.delegations.get(step.what, "") == step.where:
             steps.append(Step(DELEGATE, step.what, step.before, step.where))
         elif step.action == START_SERVICE and step.what in around.services:

@@ -29,6 +29,7 @@ from metromq.control.manager.place import Workplace
 from metromq.control.manager.proxies import ProxyDesk
 from metromq.control.manager.runtimes import RuntimeFailed
 from metromq.errors import MetroError
+from metromq.protocol.topics import narrowest
 
 STARTED = "started"
 WAS_RUNNING = "was running"
@@ -170,16 +171,21 @@ class Actions:
 
     async def _hand(self, topic_filter: str, to: str, before: str) -> str:
         """Tried again for a while: a broker that has just started may still be on its way into the city."""
+        central = self._place.city.central
         for _ in range(TRIES):
             known = {one.filter: one.broker for one in await delegations(self._place.city, self._place.data)}
             owner = known.get(topic_filter, "")
-            if owner == to:
-                return f"{to or 'nobody in particular'} has it"
+            wanted = to or _holder(
+                topic_filter, {one: who for one, who in known.items() if one != topic_filter}, central
+            )
+            if _holder(topic_filter, known, central) == wanted:
+                return f"{wanted} has it"
             if owner not in ("", before):
                 raise StepFailed(f"{topic_filter} is {owner}'s, and was {before or 'nobody'}'s when the plan was made")
             found = await delegate(self._place.city, self._place.data, topic_filter, to, HANDOVER_S)
-            if (found.broker if found is not None and not found.phase else "") == to:
-                return f"{to or 'nobody in particular'} has it"
+            holder = central if found is None else "" if found.phase else found.broker
+            if holder == wanted:
+                return f"{wanted} has it"
             await asyncio.sleep(TRY_AGAIN_S)
         raise StepFailed(f"the hand-over of {topic_filter} to {to or 'the central broker'} was given up each time")
 
@@ -208,6 +214,12 @@ class Actions:
     async def _stop_service(self, step: Step, plan: ActionPlan) -> str:
         await self._place.runtime(plan.service(step.what)).stop(f"service-{step.what}")
         return "stopped"
+
+
+def _holder(topic_filter: str, known: Mapping[str, str], central: str) -> str:
+    """Who is responsible for a filter: it need not have an entry of its own, if the owner of a wider one is."""
+    name = narrowest(topic_filter, known)
+    return known[name] if name is not None else central
 
 
 __all__ = ["Actions", "NotPossible", "RuntimeFailed", "StepFailed"]

@@ -25,6 +25,7 @@ from metromq.control.core import (
     Supervision,
     Surroundings,
     Write,
+    delegation_problem,
     heal_plan,
 )
 from metromq.control.delegating import delegations
@@ -38,6 +39,7 @@ from metromq.control.manager.runtimes import RuntimeFailed
 from metromq.control.manager.usage import ServiceUsage, spool
 from metromq.errors import MetroError
 from metromq.federation import City
+from metromq.protocol.topics import narrowest
 
 LOOK_S = 0.5
 MOST_REMEMBERED = 10_000  # records that history shows; the log has at most twice as many
@@ -288,7 +290,10 @@ class Manager:
         lost = {
             one: broker
             for one, broker in self.state.filters.items()
-            if one not in self.delegated and now - self._back_since.get(broker, now) >= BACK_FOR_S
+            if one not in self.delegated
+            and self.delegated.get(narrowest(one, self.delegated) or "") != broker  # nor is it part of a wider one
+            and not delegation_problem(one, self.delegated)
+            and now - self._back_since.get(broker, now) >= BACK_FOR_S
         }
         if lost and self.state.current is None and self.place.is_up(self.place.city.central):
             for broker in lost.values():

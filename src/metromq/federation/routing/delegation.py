@@ -7,7 +7,7 @@ responsible any more goes to the central one. How a filter changes hands is in `
 """
 
 from collections.abc import Mapping
-from typing import Final, final
+from typing import final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import FILTER, Fact
@@ -16,14 +16,7 @@ from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
-from metromq.protocol.topics import overlaps
-
-_WILDNESS: Final = {"+": 1, "#": 2}
-
-
-def wildness(topic_filter: str) -> tuple[int, ...]:
-    """Of filters that lie within each other, the narrowest is the least."""
-    return tuple(_WILDNESS.get(level, 0) for level in topic_filter.split("/"))
+from metromq.protocol.topics import overlaps, wildness
 
 
 class DelegationRouter(Router):

@@ -15,10 +15,12 @@ from metromq.protocol.topics.names import (
     common_levels,
     covers,
     matches,
+    narrowest,
     overlaps,
     split_shared,
     validate_filter,
     validate_topic,
+    wildness,
 )
 
 __all__ = [
@@ -33,9 +35,11 @@ __all__ = [
     "common_levels",
     "covers",
     "matches",
+    "narrowest",
     "overlaps",
     "reaches_beyond_areas",
     "split_shared",
     "validate_filter",
     "validate_topic",
+    "wildness",
 ]

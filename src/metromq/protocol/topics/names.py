@@ -1,11 +1,13 @@
 """Topic names and topic filters: what is valid (section 4.7), shared subscriptions (4.8.2), what matches what."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
 _SHARE: Final = "$share/"
+_WILDNESS: Final = {"+": 1, "#": 2}
 
 
 def validate_topic(name: str) -> None:
@@ -123,3 +125,13 @@ def covers(wide: str, narrow: str) -> bool:
     """Whether every topic that matches the narrow filter matches the wide one too."""
     levels = narrow.split("/")
     return common_levels(wide.split("/"), levels) == levels
+
+
+def wildness(topic_filter: str) -> tuple[int, ...]:
+    """Of filters that lie within each other, the narrowest is the least."""
+    return tuple(_WILDNESS.get(level, 0) for level in topic_filter.split("/"))
+
+
+def narrowest(topic_filter: str, known: Iterable[str]) -> str | None:
+    """The narrowest of the known filters that it lies within, which may be itself."""
+    return min((one for one in known if covers(one, topic_filter)), key=wildness, default=None)
