@@ -116,6 +116,31 @@ def test_the_fuzzer_finds_a_planted_500(served: Served, monkeypatch: pytest.Monk
         fuzz(operation, GenerationMode.POSITIVE, set())
 
 
+def refusal(served: Served, method: str, path: str, body: bytes | None = None) -> str:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    request = urllib.request.Request(served.url + path, method=method, data=body, headers=headers)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    assert refused.value.code == 400
+    return refused.value.read().decode()
+
+
+def test_what_is_misspelled_or_in_the_wrong_place_is_not_done(served: Served) -> None:
+    """A dry run that is asked for in a way that nobody reads would be none."""
+    assert "no parameter dryrun" in refusal(served, "POST", "/v1/loop?dryrun=true")
+    assert "takes no body" in refusal(served, "POST", "/v1/loop", b'{"dry_run": true}')
+    assert "no parameter dry_run" in refusal(served, "PUT", "/v1/devices/d?dry_run=true", b'{"broker": "b01"}')
+    service = b'{"name": "x", "topics": ["a"], "command": ["true"], "delegat": false, "limits": {"cpu": 1}}'
+    assert "delegat: is no field" in refusal(served, "POST", "/v1/services?dry_run=true", service)
+    assert "limits.cpu: is no field" in refusal(
+        served, "POST", "/v1/services?dry_run=true", service.replace(b'"delegat": false, ', b"")
+    )
+
+
+def test_json_without_end_is_refused_as_any_other_nonsense(served: Served) -> None:
+    assert "nested too deeply" in refusal(served, "POST", "/v1/services", b"[" * 100_000)
+
+
 def test_without_the_token_nothing_is_told(served: Served) -> None:
     for operation in operations(served):
         if operation.path.startswith("/v1/"):

@@ -10,7 +10,7 @@ from litestar import Litestar, MediaType, Request, Router, delete, get, post, pu
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State as AppState
 from litestar.di import Provide
-from litestar.exceptions import HTTPException, NotAuthorizedException, NotFoundException
+from litestar.exceptions import HTTPException, NotAuthorizedException, NotFoundException, SerializationException
 from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
@@ -42,6 +42,7 @@ from metromq.control.manager.answers import (
     DelegationBody,
     DeviceAnswer,
     DeviceBody,
+    LimitsBody,
     LoopAnswer,
     PlanAnswer,
     ProxyAnswer,
@@ -222,7 +223,8 @@ async def set_device(manager: Manager, name: Name, data: DeviceBody, request: Re
     if data.broker not in city.by_name or data.broker == city.central:
         problems.append(f"broker: must be one of the city, and not the central one, {city.central}")
     if any(one.broker == data.broker and one.name != name for one in manager.state.devices.values()):
-        problems.append("broker: is the one of another device")
+        taken = next(one.name for one in manager.state.devices.values() if one.broker == data.broker)
+        problems.append(f"broker: is that of device {taken}; change that one, or remove it first")
     if problems:
         raise Wrong(detail="; ".join(problems))
     manager.note(DeviceSet(device), author_of(request))
@@ -374,6 +376,39 @@ def _refusal(request: Request[Any, Any, Any], error: MetroError) -> Response[dic
     return Response({"status_code": code, "detail": str(error)}, status_code=code)
 
 
+def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[dict[str, Any]]:
+    return Response({"status_code": 400, "detail": "the JSON is nested too deeply"}, status_code=400)
+
+
+async def nothing_unknown(request: Request[Any, Any, Any]) -> None:
+    """Whoever misspells `dry_run`, or puts it into the wrong place, must not have it done."""
+    fields = request.route_handler.parsed_fn_signature.parameters
+    known = {getattr(field.kwarg_definition, "query", None) or name for name, field in fields.items()}
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        raise Wrong(detail=f"there is no parameter {', '.join(unknown)[:200]} here")
+    if "data" not in fields:
+        if await request.body():
+            raise Wrong(detail="this takes no body; parameters such as dry_run go into the address")
+        return
+    body_type = fields["data"].annotation
+    if body_type is ProxyBody:  # proxies may be newer than we are
+        return
+    try:
+        body = await request.json()
+    except (SerializationException, RecursionError):
+        return  # whoever reads it next says what is wrong
+    for where, part, of in (("", body, body_type), ("limits.", _part(body, "limits"), LimitsBody)):
+        names = [field.name for field in dataclasses.fields(of)]
+        unknown = sorted(f"{where}{name}" for name in part if name not in names) if isinstance(part, dict) else []
+        if unknown:
+            raise Wrong(detail=f"{', '.join(unknown)[:200]}: is no field; the fields here are {', '.join(names)}")
+
+
+def _part(body: Any, name: str) -> Any:
+    return body.get(name) if isinstance(body, dict) else None
+
+
 def make_app(manager: Manager, token: str) -> Litestar:
     tokens = Tokens(manager.place.directory, token)
 
@@ -393,11 +428,11 @@ def make_app(manager: Manager, token: str) -> Litestar:
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
         path="/schema",
     )
-    router = Router("/v1", route_handlers=HANDLERS, guards=[guard])
+    router = Router("/v1", route_handlers=HANDLERS, guards=[guard], before_request=nothing_unknown)
     return Litestar(
         [router, healthz],
         openapi_config=document,
-        exception_handlers={MetroError: _refusal},
+        exception_handlers={MetroError: _refusal, RecursionError: _too_deep},
         dependencies={"manager": Provide(provide_manager, sync_to_thread=False)},
         state=AppState({"manager": manager}),
         debug=False,
