@@ -1,5 +1,7 @@
 """A proxy's client without a network: what goes where, how answers are joined, and what a lost broker leaves behind."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,14 +45,20 @@ class Client:
     """A core that has been let in, and what came of each event."""
 
     def __init__(
-        self, version: int = MQTT5, table: DelegationTable | None = None, clean: bool = True, **asked: int
+        self,
+        version: int = MQTT5,
+        table: DelegationTable | None = None,
+        clean: bool = True,
+        present: bool = False,
+        first: Iterable[Packet] = (),
+        **asked: int,
     ) -> None:
         self.version = version
         ids = PacketIds()
         self.core = ProxyCore(table or DelegationTable(TABLE), lambda client_id: ids)
         connect = packets.Connect("c", version, clean, 60, properties=Properties(**asked))  # type: ignore[arg-type]
-        self.first = self.core.from_client(encode(connect, version))
-        self.let_in = self.way(CENTRAL, Connack())
+        self.first = self.core.from_client(b"".join(encode(packet, version) for packet in (connect, *first)))
+        self.let_in = self.way(CENTRAL, Connack(session_present=present))
 
     def says(self, packet: Packet) -> list[Effect]:
         return self.core.from_client(encode(packet, self.version))
@@ -88,6 +96,14 @@ def test_the_narrowest_filter_decides() -> None:
     assert table.of_filter("$share/g/near/deep/+") == ("e2",)
     assert table.of_filter("#") == (CENTRAL,), "a city's brokers tell each other"
     assert DelegationTable(TABLE, True).of_filter("#") == (CENTRAL, "e2", "e1")
+
+
+@pytest.mark.parametrize(("wide", "narrow", "topic"), [("a/+", "a/b", "a/b"), ("a/#", "a", "a"), ("+/#", "a/#", "a/b")])
+def test_the_narrower_of_filters_with_as_many_levels_decides_whichever_is_told_first(
+    wide: str, narrow: str, topic: str
+) -> None:
+    both = ({wide: "e1", narrow: "e2"}, {narrow: "e2", wide: "e1"})
+    assert [DelegationTable(table).of_topic(topic) for table in both] == ["e2", "e2"]
 
 
 def test_the_client_enters_at_the_central_broker_with_its_own_connect() -> None:
@@ -192,6 +208,81 @@ def test_effects_are_merged_and_keep_their_order() -> None:
 
 def test_a_session_that_was_kept_asks_every_edge_broker_for_what_waits() -> None:
     assert [effect.way for effect in Client(clean=False).let_in if isinstance(effect, OpenWay)] == ["e1", "e2"]
+
+
+def test_a_session_that_was_kept_asks_those_too_that_had_filters_and_leaves_where_it_never_was() -> None:
+    made = Client(clean=False, table=DelegationTable({"near/#": "e1"}, others=("e1", "e2", "e3")), present=True)
+    assert [effect.way for effect in made.let_in if isinstance(effect, OpenWay)] == ["e1", "e2", "e3"]
+    assert made.way("e2", Connack(session_present=True)) == []
+    left = made.way("e3", Connack())
+    assert made.sent(left, "e3") == [packets.Disconnect(properties=Properties(session_expiry_s=0))]
+    assert left[-1] == CloseWay("e3")
+    assert made.told(made.way("e2", Publish("near/x", b"waited", 1, packet_id=3))) == [
+        Publish("near/x", b"waited", 1, packet_id=1)
+    ]
+    assert made.way("e1", Connack()) == [], "it has a filter, and will be needed"
+
+
+def test_who_does_not_wait_for_its_connack_enters_once_everywhere_and_nothing_it_said_is_forgotten() -> None:
+    made = Client(clean=False, first=[packets.Subscribe(9, [Subscription("near/a", 1)])])
+    entered = [*made.first, *made.let_in]
+    assert [effect.way for effect in entered if isinstance(effect, OpenWay)] == [CENTRAL, "e1", "e2"]
+    (asked,) = made.sent(made.way("e1", Connack()), "e1")
+    assert isinstance(asked, packets.Subscribe)
+    assert [one.filter for one in asked.subscriptions] == ["near/a"]
+    again = made.sent(made.core.way_lost("e1"), CENTRAL)
+    assert [type(packet) for packet in again] == [packets.Subscribe]
+
+
+def test_who_subscribes_again_by_another_table_gets_no_second_copies() -> None:
+    made = Client()
+    made.says(packets.Subscribe(8, [Subscription("near/a", 1), Subscription("near/b", 1)]))
+    made.way("e1", Connack())
+    made.way("e1", packets.Suback(8, [1, 1]))
+    made.core.table = DelegationTable({"near/#": "e2"})
+    made.says(packets.Subscribe(9, [Subscription("near/a", 1)]))
+    made.way("e2", Connack())
+    done = made.way("e2", packets.Suback(9, [1]))
+    assert made.told(done) == [packets.Suback(9, [1])]
+    (left,) = made.sent(done, "e1")
+    assert isinstance(left, packets.Unsubscribe)
+    assert left.filters == ["near/a"]
+    assert made.told(made.way("e1", packets.Unsuback(left.packet_id, [0]))) == [], "the client has not asked for it"
+    assert made.sent(made.core.way_lost("e1"), CENTRAL) != [], "near/b was still there"
+
+
+def test_of_a_session_that_was_kept_nobody_knows_where_a_subscription_was() -> None:
+    made = Client(clean=False, table=DelegationTable({"near/#": "e1"}, others=("e2",)), present=True)
+    made.way("e1", Connack(session_present=True))
+    made.way("e2", Connack(session_present=True))
+    made.says(packets.Subscribe(9, [Subscription("near/a", 1)]))
+    done = made.way("e1", packets.Suback(9, [1]))
+    for name in (CENTRAL, "e2"):
+        (left,) = made.sent(done, name)
+        assert isinstance(left, packets.Unsubscribe)
+    made.core.way_lost("e2")
+    again = made.core.way_lost("e1")
+    (asked,) = made.sent(again, CENTRAL)
+    assert isinstance(asked, packets.Subscribe)
+    assert made.way(CENTRAL, packets.Suback(asked.packet_id, [1])) == [], "where it is now it stays"
+
+
+def test_a_release_that_nobody_remembers_goes_everywhere_and_is_answered_once() -> None:
+    """Else a broker would take the next message with that identifier for a repeat."""
+    made = Client(clean=False)
+    made.way("e1", Connack(session_present=True))
+    effects = made.says(Ack(PUBREL, 5))
+    assert [made.sent(effects, name) for name in (CENTRAL, "e1")] == [[Ack(PUBREL, 5)]] * 2
+    assert made.told(made.way(CENTRAL, Ack(PUBCOMP, 5, 0x92))) == []
+    assert made.told(made.way("e1", Ack(PUBCOMP, 5))) == []
+    assert made.told(made.core.way_lost("e2")) == [Ack(PUBCOMP, 5)]
+
+
+def test_a_client_that_does_not_read_gets_no_more_qos_0_messages() -> None:
+    made = Client()
+    made.opened("e1")
+    data = b"".join(encode(packet, MQTT5) for packet in (Publish("a", b"0"), Publish("a", b"1", 1, packet_id=1)))
+    assert made.told(made.core.from_way("e1", data, True)) == [Publish("a", b"1", 1, packet_id=1)]
 
 
 def test_a_topic_alias_means_the_same_whichever_broker_gets_the_message() -> None:

@@ -15,6 +15,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from metromq.federation import grid_city
 from metromq.gateway import Proxy, ProxyOptions, TunnelEnd
+from metromq.protocol.wire import MQTT5, Subscription, encode, packets
 from tests.chaos.brokers import Brokers
 from tests.clients.paho_client import Paho, client, properties, unique
 from tests.joints.test_delegation import hand_to, port
@@ -179,6 +180,52 @@ def test_what_waits_at_the_edge_broker_comes_when_the_client_is_back(entrance: i
     again.close()
 
 
+@pytest.mark.parametrize("subscribes_again", [False, True])
+def test_what_waits_where_a_filter_was_comes_and_comes_once(city: Brokers, subscribes_again: bool) -> None:
+    """The filter is returned while the client is away: at its old owner it has a session, and nowhere else."""
+    name, topic = unique("kept"), f"near/{unique('t')}"
+    with gateway() as made:
+        entrance = made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
+        assert made.proxy is not None
+        first = Paho(5, name, clean=False)
+        assert first.connect(entrance, properties=KEPT)[0] == 0
+        first.subscribe(topic, 2)
+        first.kill()
+        made.run(_told(made.proxy, {}))
+        with client(entrance) as writer:
+            for number in range(10):
+                writer.publish(topic, str(number).encode(), 2)
+            again = Paho(5, name, clean=False)
+            assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+            assert [int(message.payload) for message in again.take(10)] == list(range(10))
+            if subscribes_again:
+                again.subscribe(topic, 2)
+            writer.publish(topic, b"10", 2)
+            assert again.take(1)[0].payload == b"10"
+            assert again.nothing_more()
+            again.close()
+
+
+async def _told(proxy: Proxy, filters: dict[str, str]) -> None:
+    proxy.told(filters)
+
+
+def test_a_client_that_does_not_read_keeps_nobody_else_from_reading(entrance: int) -> None:
+    name = unique("t")
+    with socket.create_connection(("127.0.0.1", entrance)) as silent, client(entrance) as writer:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connect = packets.Connect(unique("silent"), MQTT5, True, 0)
+        asked = packets.Subscribe(1, [Subscription(f"near/{name}/much", 0)])
+        silent.sendall(encode(connect, MQTT5) + encode(asked, MQTT5))
+        silent.recv(1)
+        with client(entrance) as reader:
+            reader.subscribe(f"near/{name}/#", 1)
+            for _ in range(100):
+                writer.publish(f"near/{name}/much", bytes(200_000), 1)
+            writer.publish(f"near/{name}/little", b"!", 1)
+            assert {payload for _, payload in told(reader, 101)} == {bytes(200_000), b"!"}
+
+
 def test_deliveries_of_two_brokers_never_have_the_same_packet_identifier(entrance: int) -> None:
     name = unique("t")
     with client(entrance) as reader, client(entrance) as writer:
@@ -204,6 +251,24 @@ def test_when_the_edge_broker_cannot_be_reached_its_topics_are_the_central_broke
             for number in range(2, 20):
                 writer.publish(f"near/{name}", str(number).encode(), 1)
             assert [int(payload) for _, payload in told(reader, 18)] == list(range(2, 20))
+
+
+def test_who_cannot_be_reached_is_told_once_and_again_when_that_is_over() -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        closed = held.getsockname()[1]
+    with gateway() as made:
+        lost = Proxy(ProxyOptions(("127.0.0.1", 0), ("127.0.0.1", closed)), {}, said.append)
+        made.run(lost.open())
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", lost.port)) as refused:
+                refused.sendall(encode(packets.Connect("c", MQTT5, True, 0), MQTT5))
+                assert refused.recv(1) == b"", "the client must come again"
+        assert len(said) == 1
+        assert f"the central broker at 127.0.0.1:{closed} cannot be reached" in said[0]
+        lost.reached(f"the central broker at 127.0.0.1:{closed}")
+        assert said[1].endswith("is reached again")
+        made.run(lost.close())
 
 
 def test_mosquittos_clients_do_not_notice(entrance: int) -> None:

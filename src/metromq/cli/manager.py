@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from metromq.cli.addresses import address
 from metromq.cli.lake_statistics import lake_statistics
 from metromq.control import DEFAULT_DATA, city_running
 from metromq.control.manager import (
@@ -17,8 +18,6 @@ from metromq.control.manager import (
     PolicyName,
     serve_manager,
 )
-from metromq.errors import UsageError
-from metromq.federation import split_address
 
 EPILOG = """\b
 Examples:
@@ -79,12 +78,9 @@ def command(
     loop = LoopOptions(every_s, LoopSettings(policy, levels), Patience(looks, dwell_s))
     options = ManagerOptions(data, tunnels, span_s, window_s, loop)
     reader = lake_statistics(lake, span_s) if lake is not None else None
-    try:
-        address = split_address(listen)
-    except ValueError:
-        raise UsageError(f"{listen!r} is no address; it should look like 127.0.0.1:8800") from None
+    where = address(listen, "127.0.0.1:8800")
 
     async def run() -> None:
-        await serve_manager(Manager(city, options, reader, click.echo), address, click.echo)
+        await serve_manager(Manager(city, options, reader, click.echo), where, click.echo)
 
     asyncio.run(run())

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from metromq.cli.addresses import address
 from metromq.control import DEFAULT_DATA, ManagerDoor, NoAnswer, delegations_at, find_manager
 from metromq.errors import MetroError, UsageError
-from metromq.federation import split_address
-from metromq.gateway import Address, Proxy, ProxyOptions
+from metromq.gateway import Proxy, ProxyOptions
+from metromq.protocol.topics import validate_filter
 
 EPILOG = """\b
 Examples:
@@ -51,8 +52,10 @@ def command(
     foreign: bool,
 ) -> None:
     """Stand between clients and the brokers of a city with delegation; clients do not notice."""
-    places = {name: _address(text) for name, text in map(_pair, edges)}
+    places = {name: address(text) for name, text in map(_pair, edges)}
     given = dict(map(_pair, filters))
+    for one in given:
+        validate_filter(one)
     unknown = sorted({name for name in given.values() if name not in places})
     if unknown:
         raise UsageError(f"--filter names {', '.join(unknown)}, for which there is no --edge")
@@ -64,14 +67,14 @@ def command(
         central = str(door.ask("PUT", f"/proxies/{name}", body)["central"])
     if central is None:
         raise UsageError("name the central broker with --central, or a --manager that knows it")
-    options = ProxyOptions(_address(listen), _address(central), places, foreign)
+    options = ProxyOptions(address(listen), address(central), places, foreign)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(Proxy(options, given), table, door, name))
+        asyncio.run(_run(Proxy(options, given, click.echo), table, door, name))
 
 
 def _reached(listen: str) -> str:
     """What the manager shows people; port 0 is not known yet."""
-    host, port = _address(listen)
+    host, port = address(listen)
     return f"{host}:{port or 1}"
 
 
@@ -82,13 +85,6 @@ def _pair(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _address(text: str) -> Address:
-    try:
-        return split_address(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no address; it should look like 127.0.0.1:1883") from None
-
-
 async def _run(proxy: Proxy, table: str | None, door: ManagerDoor | None, name: str) -> None:
     await proxy.open()
     click.echo(f"listening on {proxy.options.listen[0]}:{proxy.port}")
@@ -97,9 +93,12 @@ async def _run(proxy: Proxy, table: str | None, door: ManagerDoor | None, name: 
             await _follow_manager(proxy, door, name)
         while True:
             if table is not None:
-                with contextlib.suppress(NoAnswer):  # what was known last stays true enough: brokers pass on
+                try:
                     found = await delegations_at(table)
                     proxy.told({item.filter: item.broker for item in found if item.broker in proxy.tunnels})
+                    proxy.reached(f"the table at {table}")
+                except NoAnswer as error:  # what was known last stays true enough: brokers pass on
+                    proxy.missed(f"the table at {table}", str(error))
             await asyncio.sleep(ASK_S)
     finally:
         await proxy.close()
@@ -113,8 +112,10 @@ async def _follow_manager(proxy: Proxy, door: ManagerDoor, name: str) -> None:
         body = {"listen": listen, "version": version, "clients": proxy.clients, "wait_s": NEWS_S}
         try:
             found: dict[str, Any] = await asyncio.to_thread(door.ask, "PUT", f"/proxies/{name}", body, 2 * NEWS_S)
-        except MetroError:
+        except MetroError as error:
+            proxy.missed("the manager", str(error))
             await asyncio.sleep(ASK_S)
             continue
+        proxy.reached("the manager")
         version = str(found["version"])
-        proxy.told(found["filters"], {edge: _address(text) for edge, text in found["edges"].items()})
+        proxy.told(found["filters"], {edge: address(text) for edge, text in found["edges"].items()})

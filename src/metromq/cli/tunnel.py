@@ -5,7 +5,7 @@ import contextlib
 
 import click
 
-from metromq.federation import split_address
+from metromq.cli.addresses import address
 from metromq.gateway import TunnelEnd
 
 EPILOG = """\b
@@ -20,10 +20,10 @@ Example:
 def command(listen: str, broker: str) -> None:
     """Bring the clients of proxies to an edge broker; run it on the broker's machine."""
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(TunnelEnd(split_address(listen), split_address(broker)), listen))
+        asyncio.run(_run(TunnelEnd(address(listen, "0.0.0.0:7000"), address(broker)), listen))
 
 
 async def _run(end: TunnelEnd, listen: str) -> None:
     await end.open()
-    click.echo(f"listening on {split_address(listen)[0]}:{end.port}")
+    click.echo(f"listening on {address(listen)[0]}:{end.port}")
     await asyncio.Event().wait()

@@ -73,6 +73,7 @@ class _Way:
     name: str
     framer: Framer = field(default_factory=lambda: Framer(MAX_PACKET_BYTES))
     is_open: bool = False
+    is_resumed: bool = False  # the broker had the session already, with subscriptions that we have not seen
     rest: bytes = b""  # the beginning of a packet
     waiting: list[bytes] = field(default_factory=list)
     subscriptions: dict[str, tuple[Subscription, int]] = field(default_factory=dict)
@@ -86,11 +87,12 @@ class _Join:
     codes: list[list[int]]
     missing: int
     unsubscribes: bool = False
+    ways: dict[str, set[str]] = field(default_factory=dict)  # where each filter is subscribed
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one broker was asked of it; without a join it was the proxy that asked."""
+    """What one broker was asked of it; without a join it was the proxy that asked, without filters to unsubscribe."""
 
     join: _Join | None
     places: list[int]
@@ -164,6 +166,9 @@ class ProxyCore:
         self._aliases: dict[int, str] = {}
         self._sent: dict[int, tuple[str, Publish]] = {}  # by the client, QoS 1 and 2, not yet acknowledged
         self._released: dict[int, str] = {}  # QoS 2: PUBREC has come over this way
+        self._orphans: dict[
+            int, set[str]
+        ] = {}  # QoS 2: PUBREL went over these ways, as nobody knows over which to send
         self._parts: dict[tuple[str, int], _Part] = {}  # of SUBSCRIBEs, by way and number
         self._window = MOST_IN_FLIGHT
         self._held: deque[tuple[str, Publish]] = deque()  # beyond the client's receive maximum
@@ -266,6 +271,8 @@ class ProxyCore:
 
     def _acknowledges(self, ack: Ack) -> list[Effect]:
         if ack.kind == PUBREL:
+            if ack.packet_id not in self._released and ack.packet_id not in self._sent:
+                return self._release_everywhere(ack)
             way = self._released.get(ack.packet_id, self._sent.get(ack.packet_id, (CENTRAL, None))[0])
             return self._to(way, ack)
         owner = self._ids.owner(ack.packet_id)
@@ -278,12 +285,19 @@ class ProxyCore:
             effects += self._deliver(*self._held.popleft())
         return effects
 
+    def _release_everywhere(self, ack: Ack) -> list[Effect]:
+        """A proxy before us sent the message: whoever has it must not take the identifier's next one for a repeat."""
+        self._orphans[ack.packet_id] = set(self._ways)
+        return [effect for name in list(self._ways) for effect in self._to(name, ack)]
+
     def _subscribes(self, packet: packets.Subscribe) -> list[Effect]:
         places: dict[str, list[int]] = {}
+        join = _Join(packet.packet_id, [[] for _ in packet.subscriptions], 0)
         for place, one in enumerate(packet.subscriptions):
-            for way in self.table.of_filter(one.filter):
-                places.setdefault(self._reachable(way), []).append(place)
-        join = _Join(packet.packet_id, [[] for _ in packet.subscriptions], len(places))
+            for way in map(self._reachable, self.table.of_filter(one.filter)):
+                places.setdefault(way, []).append(place)
+                join.ways.setdefault(one.filter, set()).add(way)
+        join.missing = len(places)
         effects: list[Effect] = []
         for way, own in places.items():
             part = replace(packet, subscriptions=[packet.subscriptions[place] for place in own])
@@ -344,7 +358,8 @@ class ProxyCore:
         )
         return [OpenWay(name), ToWay(name, encode(connect, self._version))]
 
-    def from_way(self, name: str, data: bytes) -> list[Effect]:
+    def from_way(self, name: str, data: bytes, is_stuck: bool = False) -> list[Effect]:
+        """`is_stuck`: the client does not read what it is sent, and gets no more QoS 0 messages for now."""
         way = self._ways.get(name)
         if way is None:
             return []
@@ -352,13 +367,13 @@ class ProxyCore:
         if way.framer.is_empty and way.is_open:
             data = way.rest + data if way.rest else data
             end = run_end(data, 0)
-            if end:
+            if end and not is_stuck:
                 effects.append(ToClient(data[:end]))
             data, way.rest = (b"", data[end:]) if is_begun(data, end) else (data[end:], b"")
         way.framer.feed(data)
         while name in self._ways and (found := way.framer.next()) is not None:
             if found[0] & NOT_RETAIN == QOS0_PUBLISH:
-                effects.append(ToClient(_whole(*found)))
+                effects += [] if is_stuck else [ToClient(_whole(*found))]
                 continue
             packet = decode(*found, self._version, server=False)
             if isinstance(packet, Connack):
@@ -376,6 +391,9 @@ class ProxyCore:
             if connack.reason_code:
                 return self.way_lost(way.name)
             way.is_open, waiting, way.waiting = True, way.waiting, []
+            way.is_resumed = connack.session_present
+            if not waiting and not way.is_resumed and way.name not in self.table.edges:
+                return self._not_needed(way.name)
             return [ToWay(way.name, b"".join(waiting))] if waiting else []
         self._client_id = connack.properties.assigned_client_id or self._client_id
         if self._client_id:
@@ -384,10 +402,23 @@ class ProxyCore:
         assert self._connect is not None
         if not connack.session_present:
             self._ids.clear()
+        way.is_resumed = connack.session_present
         if not connack.reason_code and not self._connect.clean_start:
-            for edge in self.table.edges:  # what waits there must come without being asked for
-                effects += self._open(edge) if edge not in self._unmet else []
+            # What waits there must come without being asked for, also where filters have been. The client may have
+            # sent packets for some of them already: it need not wait for its CONNACK.
+            for edge in self.table.all_edges if connack.session_present else self.table.edges:
+                effects += self._open(edge) if edge not in self._unmet and edge not in self._ways else []
         return effects
+
+    def _not_needed(self, name: str) -> list[Effect]:
+        """The client has never been there: nothing of it stays."""
+        del self._ways[name]
+        goodbye = packets.Disconnect(properties=Properties(session_expiry_s=0))
+        return (
+            [ToWay(name, encode(goodbye, self._version)), CloseWay(name)]
+            if self._version == MQTT5
+            else [CloseWay(name)]
+        )
 
     def way_lost(self, name: str) -> list[Effect]:
         """An edge broker is gone: its topics are the central broker's. Without that one the client must come again."""
@@ -402,6 +433,8 @@ class ProxyCore:
         effects: list[Effect] = [CloseWay(name)]
         effects += self._ask_central_instead(name, way)
         effects += [ToWay(CENTRAL, data) for data in way.waiting if data[0] & NOT_RETAIN == QOS0_PUBLISH]
+        for packet_id in list(self._orphans):
+            effects += self._orphan_released(packet_id, name)
         for packet_id, (owner, packet) in list(self._sent.items()):
             if owner == name and packet_id not in self._released:
                 self._sent[packet_id] = CENTRAL, packet
@@ -413,10 +446,14 @@ class ProxyCore:
         effects: list[Effect] = []
         for packet_id in [number for owner, number in self._parts if owner == name]:
             part = self._parts.pop((name, packet_id))
+            if not part.filters:
+                continue
             if part.join is not None and part.join.unsubscribes:
                 effects += self._joined(part.join, part.places, [reasons.SUCCESS] * len(part.places))
             else:
                 asked = [way.subscriptions.pop(text) for text in part.filters]
+                if part.join is not None:
+                    part.join.ways |= {text: part.join.ways[text] - {name} | {CENTRAL} for text in part.filters}
                 effects += self._subscribe_again(part, asked)
         for text, (one, identifier) in way.subscriptions.items():  # what is retained they have had
             effects += self._subscribe_again(_Part(None, [0], [text]), [(replace(one, retain_handling=2), identifier)])
@@ -453,12 +490,22 @@ class ProxyCore:
         if ack.kind == PUBREL:
             mine = self._ids.of(way.name, ack.packet_id)
             return [ToClient(encode(Ack(PUBREL, mine, ack.reason_code, ack.properties), self._version))]
+        if ack.kind == PUBCOMP and ack.packet_id in self._orphans:
+            return self._orphan_released(ack.packet_id, way.name)
         if ack.kind == PUBREC and ack.reason_code < reasons.UNSPECIFIED_ERROR:
             self._released[ack.packet_id] = way.name
         else:
             self._sent.pop(ack.packet_id, None)
             self._released.pop(ack.packet_id, None)
         return [ToClient(encode(ack, self._version))]
+
+    def _orphan_released(self, packet_id: int, name: str) -> list[Effect]:
+        ways = self._orphans[packet_id]
+        ways.discard(name)
+        if ways:
+            return []
+        del self._orphans[packet_id]
+        return [ToClient(encode(Ack(PUBCOMP, packet_id), self._version))]
 
     def _part_answered(self, way: _Way, packet: packets.Suback | packets.Unsuback) -> list[Effect]:
         part = self._parts.pop((way.name, packet.packet_id), None)
@@ -476,7 +523,21 @@ class ProxyCore:
             codes = [min(found) for found in join.codes] if self._version == MQTT5 else []
             return [ToClient(encode(packets.Unsuback(join.packet_id, codes), self._version))]
         codes = [_granted(found) for found in join.codes]
-        return [ToClient(encode(packets.Suback(join.packet_id, codes), self._version))]
+        suback = ToClient(encode(packets.Suback(join.packet_id, codes), self._version))
+        return [suback, *self._leave_elsewhere(join.ways)]
+
+    def _leave_elsewhere(self, ways: dict[str, set[str]]) -> list[Effect]:
+        """Who subscribes again means the same subscription: brokers that had it by an older table would send copies."""
+        effects: list[Effect] = []
+        for name, way in list(self._ways.items()):
+            left = [one for one in ways if name not in ways[one] and (way.is_resumed or one in way.subscriptions)]
+            for one in left:
+                way.subscriptions.pop(one, None)
+            if left:
+                packet_id = self._own_id()
+                self._parts[name, packet_id] = _Part(None, [], [])
+                effects += self._to(name, packets.Unsubscribe(packet_id, left))
+        return effects
 
     def _sends_away(self, way: _Way, packet: packets.Disconnect) -> list[Effect]:
         if way.name != CENTRAL:

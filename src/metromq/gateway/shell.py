@@ -13,6 +13,8 @@ from metromq.gateway.tunnel import FrameReader, pack
 READ_BYTES = 1 << 16
 DIAL_S = 3.0  # an edge broker that does not answer by then is gone
 AGAIN_S = 1.0  # before it is tried again
+PATIENCE_S = 1.0  # so long a tunnel waits for a client that does not read, and its other clients with it
+WAITING_BYTES = 1 << 16  # for a client; beyond that it is waited for
 MOST_SESSIONS = 100_000  # whose packet identifiers are remembered, the last ones
 Address = tuple[str, int]
 Filters = Mapping[str, str]  # filter -> edge broker
@@ -24,6 +26,10 @@ class ProxyOptions:
     central: Address
     edges: Mapping[str, Address] = field(default_factory=dict)  # where their tunnels end
     is_foreign: bool = False
+
+
+def _text(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
 
 
 class _Tunnel:
@@ -44,11 +50,14 @@ class _Tunnel:
             if self._writer is None:
                 if loop.time() < self._not_before:
                     raise OSError("it could not be reached a moment ago")
+                whom = f"{self.name} at {_text(self.address)}"
                 try:
                     reader, self._writer = await asyncio.wait_for(asyncio.open_connection(*self.address), DIAL_S)
                 except (OSError, TimeoutError) as error:
                     self._not_before = loop.time() + AGAIN_S
+                    client.proxy.missed(whom, str(error) or "it does not answer")
                     raise OSError(str(error)) from error
+                client.proxy.reached(whom)
                 client.proxy.spawn(self._read(reader))
         self._clients[port] = client
 
@@ -61,7 +70,7 @@ class _Tunnel:
                     if client is None:
                         continue
                     if packet:
-                        await client.from_way(self.name, packet)
+                        await client.from_tunnel(self.name, packet)
                     else:
                         await client.lost_way(self.name)
         await self.close()
@@ -94,6 +103,7 @@ class _Client:
         self._central: asyncio.StreamWriter | None = None
         self._port = 0  # of our connection to the central broker: it names the client in tunnels
         self._is_closed = False
+        self._is_stuck = False
 
     @property
     def core(self) -> ProxyCore:
@@ -103,6 +113,7 @@ class _Client:
         try:
             while data := await self._reader.read(READ_BYTES):
                 await self._run(self._core.from_client(data))
+                await self._writer.drain()
         except (OSError, MetroError):
             pass  # as a broker does with one that breaks the rules: the connection ends
         finally:
@@ -110,15 +121,30 @@ class _Client:
                 await self._run(self._core.client_lost())
             self._close()
 
-    async def from_way(self, name: str, data: bytes) -> None:
+    async def from_tunnel(self, name: str, data: bytes) -> None:
+        """Does not wait long for the client, and fails for it alone: others have the same tunnel."""
         try:
-            await self._run(self._core.from_way(name, data))
-        except (OSError, MetroError):
+            await self._wait_a_moment()
+            await self._run(self._core.from_way(name, data, self._is_stuck))
+        except Exception:  # whatever it is, the tunnel goes on
             self._close()
 
+    async def _wait_a_moment(self) -> None:
+        """One that reads slowly slows its broker down, one that does not read at all gets no more QoS 0 messages."""
+        if self._writer.transport.get_write_buffer_size() <= WAITING_BYTES:
+            self._is_stuck = False
+        elif not self._is_stuck:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._writer.drain()
+            except TimeoutError:
+                self._is_stuck = True
+
     async def lost_way(self, name: str) -> None:
-        with contextlib.suppress(OSError):
+        try:
             await self._run(self._core.way_lost(name))
+        except Exception:  # as above
+            self._close()
 
     async def _run(self, effects: list[Effect]) -> None:
         for effect in merged(effects):
@@ -136,7 +162,6 @@ class _Client:
     async def _to_client(self, effect: ToClient) -> None:
         if not self._is_closed:
             self._writer.write(effect.data)
-            await self._writer.drain()
 
     async def _to_way(self, effect: ToWay) -> None:
         if effect.way != CENTRAL:
@@ -147,7 +172,13 @@ class _Client:
 
     async def _open_way(self, effect: OpenWay) -> None:
         if effect.way == CENTRAL:
-            reader, self._central = await asyncio.open_connection(*self.proxy.options.central)
+            whom = f"the central broker at {_text(self.proxy.options.central)}"
+            try:
+                reader, self._central = await asyncio.open_connection(*self.proxy.options.central)
+            except OSError as error:
+                self.proxy.missed(whom, str(error))
+                raise
+            self.proxy.reached(whom)
             self._port = self._central.get_extra_info("sockname")[1]
             self.proxy.spawn(self._read_central(reader))
             return
@@ -160,9 +191,10 @@ class _Client:
             self.proxy.spawn(self.lost_way(effect.way))  # after what was meant for it has been queued
 
     async def _read_central(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, MetroError):
             while data := await reader.read(READ_BYTES):
-                await self.from_way(CENTRAL, data)
+                await self._run(self._core.from_way(CENTRAL, data))
+                await self._writer.drain()
         await self.lost_way(CENTRAL)
 
     async def _close_way(self, effect: CloseWay) -> None:
@@ -185,9 +217,13 @@ class _Client:
 class Proxy:
     """`open` it, `told` it the table whenever that changes, `close` it."""
 
-    def __init__(self, options: ProxyOptions, filters: Filters | None = None) -> None:
+    def __init__(
+        self, options: ProxyOptions, filters: Filters | None = None, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.options = options
-        self.table = DelegationTable(filters or {}, options.is_foreign)
+        self._tell = tell
+        self._missed: set[str] = set()
+        self.table = DelegationTable(filters or {}, options.is_foreign, options.edges)
         self.tunnels = {name: _Tunnel(address) for name, address in options.edges.items()}
         for name, tunnel in self.tunnels.items():
             tunnel.name = name
@@ -209,9 +245,20 @@ class Proxy:
                 self.tunnels[name].name = name
                 if known is not None:
                     self.spawn(known.close())
-        self.table = DelegationTable(filters, self.options.is_foreign)
+        self.table = DelegationTable(filters, self.options.is_foreign, self.tunnels)
         for client in self._clients:
             client.core.table = self.table
+
+    def missed(self, whom: str, problem: str) -> None:
+        """People are told once, not for every client."""
+        if whom not in self._missed:
+            self._missed.add(whom)
+            self._tell(f"{whom} cannot be reached: {problem}")
+
+    def reached(self, whom: str) -> None:
+        if whom in self._missed:
+            self._missed.discard(whom)
+            self._tell(f"{whom} is reached again")
 
     def packet_ids(self, client_id: str) -> PacketIds:
         """Of a session; they are kept for when its client comes again."""

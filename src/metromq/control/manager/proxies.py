@@ -21,11 +21,14 @@ class ProxyTable:
 
 
 def made_table(central: str, filters: Mapping[str, str], edges: Mapping[str, str]) -> ProxyTable:
-    """Filters of brokers without a tunnel are the central broker's business. Equal tables have equal versions."""
+    """Filters of brokers without a tunnel are the central broker's business. Equal tables have equal versions.
+
+    Brokers that have no filter any more stay in it: clients that were away may have messages waiting there.
+    """
     known = {name: broker for name, broker in sorted(filters.items()) if broker in edges}
-    used = {broker: edges[broker] for broker in sorted(set(known.values()))}
-    text = json.dumps([central, known, used])
-    return ProxyTable(central, known, used, hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+    places = dict(sorted(edges.items()))
+    text = json.dumps([central, known, places])
+    return ProxyTable(central, known, places, hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 @dataclass(slots=True)
