@@ -142,6 +142,25 @@ def test_a_filter_that_is_a_part_of_a_wider_one_is_its_owners_and_is_a_filter_ag
         assert {plan["phase"] for plan in door.ask("GET", "/plans")} == {"done"}
 
 
+def test_a_tunnel_stays_where_filters_were_for_what_waits_there(tmp_path: Path) -> None:
+    with live_city(tmp_path, CENTRAL, FIRST) as city:
+        door = city.start_manager()
+
+        def edges() -> Any:
+            return door.ask("PUT", "/proxies/gate", {"listen": "127.0.0.1:1"})["edges"]
+
+        assert edges() == {}
+        for broker in (FIRST, ""):
+            plan = door.ask("POST", "/topics", {"filter": "noise/#", "broker": broker}, wait_s=90)
+            assert plan["phase"] == "done", plan
+        assert list(edges()) == [FIRST]
+        file = tmp_path / "manager" / "run" / f"tunnel-{FIRST}.pid"
+        before = file.read_text()
+        os.kill(int(before), signal.SIGKILL)
+        wait_for(lambda: file.read_text() not in ("", before), "it is started again")
+        wait_for(lambda: list(edges()) == [FIRST], "and proxies are told")
+
+
 def _ask_and_forget(door: ManagerDoor, body: dict[str, Any]) -> None:
     try:
         door.ask("POST", "/services", body, wait_s=90)

@@ -268,8 +268,9 @@ class Manager:
             await self._start_again(name, wanted[name])
 
     def _wanted_tunnels(self) -> set[str]:
+        """Also beside brokers that have no filter any more: clients that were away may have messages waiting there."""
         own = {device.broker for device in self.state.devices.values() if not device.tunnel}
-        return own & set(self.delegated.values()) if self.state.proxies else set()
+        return own & {*self.delegated.values(), *self.place.tunnels()} if self.state.proxies else set()
 
     async def _start_again(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
         kind, _, rest = name.partition("-")

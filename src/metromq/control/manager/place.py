@@ -93,17 +93,20 @@ class Workplace:
 
     def tunnel_address(self, broker: str) -> str:
         """Chosen once and kept, so that proxies find a tunnel again that was restarted."""
-        file = self.directory / TUNNELS_FILE
-        try:
-            known: dict[str, str] = dict(json.loads(file.read_text()))
-        except (OSError, ValueError):
-            known = {}
+        known = self.tunnels()
         if broker not in known:
             with hold_port(self._tunnel_host) as held:
                 known[broker] = f"{self._tunnel_host}:{held.getsockname()[1]}"
             self.directory.mkdir(parents=True, exist_ok=True)
-            replace_file(file, json.dumps(known))
+            replace_file(self.directory / TUNNELS_FILE, json.dumps(known))
         return known[broker]
+
+    def tunnels(self) -> dict[str, str]:
+        """Where they end, by broker: all that there ever were."""
+        try:
+            return dict(json.loads((self.directory / TUNNELS_FILE).read_text()))
+        except (OSError, ValueError):
+            return {}
 
     async def tunnel_is_up(self, broker: str) -> bool:
         """Proxies are told of it once it listens, and not before."""
