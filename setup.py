@@ -24,7 +24,7 @@ HOT_MODULES: list[str] = [
     "src/metromq/broker/stream.py",
     "src/metromq/broker/vigil.py",
     "src/metromq/broker/write_cycle.py",
-    *(f"src/metromq/gateway/{name}.py" for name in ("core", "runs", "table", "tunnel")),
+    *(f"src/metromq/gateway/{name}.py" for name in ("core", "effects", "packet_ids", "runs", "table", "tunnel")),
     *(f"src/metromq/client/core/{name}.py" for name in ("client_core", "effects", "outbox", "unsettled")),
 ]
 

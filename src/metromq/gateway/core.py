@@ -7,9 +7,11 @@ way to an edge broker is opened when the first packet for it comes, with a sessi
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 from metromq.errors import ProtocolViolation
+from metromq.gateway.effects import CloseClient, CloseWay, Effect, OpenWay, ToClient, ToWay
+from metromq.gateway.packet_ids import MOST_IN_FLIGHT, PacketIds
 from metromq.gateway.runs import NOT_RETAIN, QOS0_PUBLISH, is_begun, run_end, same_way
 from metromq.gateway.table import CENTRAL, DelegationTable
 from metromq.protocol import reasons
@@ -33,37 +35,7 @@ from metromq.protocol.wire import (
 )
 
 MAX_PACKET_BYTES: Final = 268_435_460  # the most that MQTT allows: brokers have their own limits
-MOST_IN_FLIGHT: Final = 65_535
 EDGE_SUFFIX: Final = "@"  # between the client's identifier and the edge broker's name, in its session there
-
-
-@dataclass(frozen=True, slots=True)
-class ToClient:
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ToWay:
-    way: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpenWay:
-    way: str
-
-
-@dataclass(frozen=True, slots=True)
-class CloseWay:
-    way: str
-
-
-@dataclass(frozen=True, slots=True)
-class CloseClient:
-    """After everything before it has been written."""
-
-
-Effect = ToClient | ToWay | OpenWay | CloseWay | CloseClient
 
 
 @dataclass(slots=True)
@@ -97,56 +69,6 @@ class _Part:
     join: _Join | None
     places: list[int]
     filters: list[str]
-
-
-@final
-class PacketIds:
-    """Deliveries of several brokers under identifiers of one client; kept while its session lasts, for repeats."""
-
-    def __init__(self) -> None:
-        self._by_broker: dict[tuple[str, int], int] = {}
-        self._by_client: dict[int, tuple[str, int]] = {}
-        self._last = 0
-
-    def __len__(self) -> int:
-        return len(self._by_client)
-
-    def knows(self, way: str, number: int) -> bool:
-        return (way, number) in self._by_broker
-
-    def of(self, way: str, number: int) -> int:
-        """The identifier for the client; a repeat gets the one that it had."""
-        known = self._by_broker.get((way, number))
-        if known is not None:
-            return known
-        # The central broker's own numbers stay what they are where they can, as if nothing stood between.
-        mine = number if way == CENTRAL and number not in self._by_client else self._free()
-        self._by_broker[way, number] = mine
-        self._by_client[mine] = way, number
-        return mine
-
-    def _free(self) -> int:
-        for _ in range(MOST_IN_FLIGHT):
-            self._last = self._last % MOST_IN_FLIGHT + 1
-            if self._last not in self._by_client:
-                return self._last
-        raise ProtocolViolation("more deliveries are under way than there are packet identifiers")
-
-    def owner(self, mine: int) -> tuple[str, int] | None:
-        return self._by_client.get(mine)
-
-    def done(self, mine: int) -> None:
-        owner = self._by_client.pop(mine, None)
-        if owner is not None:
-            del self._by_broker[owner]
-
-    def clear(self) -> None:
-        self._by_broker.clear()
-        self._by_client.clear()
-
-    def forget(self, way: str) -> None:
-        for mine in [mine for mine, (owner, _) in self._by_client.items() if owner == way]:
-            self.done(mine)
 
 
 class ProxyCore:
@@ -555,35 +477,6 @@ def _whole(first: int, body: bytes) -> bytes:
         length >>= 7
     head.append(length)
     return bytes(head) + body
-
-
-def merged(effects: list[Effect]) -> list[Effect]:
-    """The same with fewer writes: what goes the same way in a row goes at once."""
-    found: list[Effect] = []
-    parts: list[bytes] = []
-    for effect in effects:
-        last = found[-1] if found else None
-        if isinstance(effect, ToClient | ToWay) and last is not None and _goes_with(effect, last):
-            parts.append(effect.data)
-        else:
-            _close(found, parts)
-            parts = [effect.data] if isinstance(effect, ToClient | ToWay) else []
-            found.append(effect)
-    _close(found, parts)
-    return found
-
-
-def _goes_with(one: ToClient | ToWay, other: Effect) -> bool:
-    if isinstance(one, ToWay):
-        return isinstance(other, ToWay) and one.way == other.way
-    return isinstance(other, ToClient)
-
-
-def _close(found: list[Effect], parts: list[bytes]) -> None:
-    if len(parts) > 1:
-        last = found[-1]
-        assert isinstance(last, ToClient | ToWay)
-        found[-1] = replace(last, data=b"".join(parts))
 
 
 def _granted(codes: list[int]) -> int:

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from metromq.errors import ConfigError, MetroError
-from metromq.gateway.core import CloseClient, CloseWay, Effect, OpenWay, PacketIds, ProxyCore, ToClient, ToWay, merged
+from metromq.gateway.core import ProxyCore
+from metromq.gateway.effects import CloseClient, CloseWay, Effect, OpenWay, ToClient, ToWay, merged
+from metromq.gateway.packet_ids import PacketIds
 from metromq.gateway.table import CENTRAL, DelegationTable
 from metromq.gateway.tunnel import FrameReader, pack
 
