@@ -225,6 +225,17 @@ def test_a_session_that_was_kept_asks_those_too_that_had_filters_and_leaves_wher
     assert made.way("e1", Connack()) == [], "it has a filter, and will be needed"
 
 
+def test_a_session_that_begins_anew_and_will_be_kept_leaves_nothing_older_anywhere() -> None:
+    table = DelegationTable({"near/#": "e1"}, others=("e1", "e2"))
+    made = Client(table=table, session_expiry_s=60)
+    for name in ("e1", "e2"):
+        (connect,) = made.sent(made.let_in, name)
+        assert isinstance(connect, packets.Connect)
+        assert connect.clean_start
+    assert made.way("e2", Connack())[-1] == CloseWay("e2")
+    assert [type(effect) for effect in Client(table=table).let_in] == [ToClient], "it will not be kept"
+
+
 def test_who_does_not_wait_for_its_connack_enters_once_everywhere_and_nothing_it_said_is_forgotten() -> None:
     made = Client(clean=False, first=[packets.Subscribe(9, [Subscription("near/a", 1)])])
     entered = [*made.first, *made.let_in]

@@ -325,12 +325,19 @@ class ProxyCore:
         if not connack.session_present:
             self._ids.clear()
         way.is_resumed = connack.session_present
-        if not connack.reason_code and not self._connect.clean_start:
-            # What waits there must come without being asked for, also where filters have been. The client may have
-            # sent packets for some of them already: it need not wait for its CONNACK.
-            for edge in self.table.all_edges if connack.session_present else self.table.edges:
-                effects += self._open(edge) if edge not in self._unmet and edge not in self._ways else []
+        for edge in self._to_visit(self._connect, connack):
+            # The client may have sent packets for some of them already: it need not wait for its CONNACK.
+            effects += self._open(edge) if edge not in self._unmet and edge not in self._ways else []
         return effects
+
+    def _to_visit(self, connect: packets.Connect, connack: Connack) -> tuple[str, ...]:
+        """What waits at edge brokers must come without being asked for, also where filters have been. And of a session
+        that begins anew, and will be kept, nothing older may be left there: it would come back with it."""
+        if connack.reason_code:
+            return ()
+        if connect.clean_start:
+            return self.table.all_edges if connect.properties.session_expiry_s else ()
+        return self.table.all_edges if connack.session_present else self.table.edges
 
     def _not_needed(self, name: str) -> list[Effect]:
         """The client has never been there: nothing of it stays."""
