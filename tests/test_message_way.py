@@ -28,8 +28,7 @@ WAY = (
     "protocol/session/message.py",
     "protocol/session/publishing.py",  # one message to all its receivers
     # To whom.
-    "federation/host/copies.py",  # which peers, as the hub asks
-    "federation/route_book.py",  # the same as the router says, remembered
+    "federation/host/copies.py",  # which peers, by what the route book remembers
     # Written down, and queued.
     "protocol/session/records.py",  # the bytes of the journal
     "protocol/session/commits.py",  # nothing leaves before it is stored

@@ -17,7 +17,7 @@ from metromq.protocol import Remembered
 
 ROUTES_BYTES: Final = 8 << 20  # of routes that are remembered by topic,
 ROUTE_BYTES: Final = 300  # each beside its own size
-_Way = tuple[str, int, str, tuple[str, ...], int]  # by which a message came: topic, stage, origin, served, limit
+Way = tuple[str, int, str, tuple[str, ...], int]  # by which a message came: topic, stage, origin, served, limit
 
 
 @final
@@ -42,8 +42,10 @@ class RouteBook:
         self.announcer = announcer
         self.copies_dropped = 0  # that had crossed as many links as a copy may
         self._holds = holds
-        self._routes: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)  # of what our clients publish
-        self._onward: Remembered[_Way, Distribution] = Remembered(ROUTES_BYTES)  # and of what peers send
+        # What `route` has said of what our clients publish, and of what peers send, where it says the same of all that
+        # come so. Who asks for every message looks here first.
+        self.of_topics: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)
+        self.onward: Remembered[Way, Distribution] = Remembered(ROUTES_BYTES)
 
     def route(
         self,
@@ -62,10 +64,13 @@ class RouteBook:
         if stage >= FINAL:
             return Distribution((), shares) if shares else NOWHERE
         usual = not check and not shares and not shares_done and not targets
-        if usual:
-            known = self._known(topic, stage, origin, served, limit)
-            if known is not None:
-                return known
+        known: Distribution | None = None
+        if usual and stage == CLIENT and limit == HOP_LIMIT:
+            known = self.of_topics.get(topic)
+        elif usual:
+            known = self.onward.get((topic, stage, origin, served, limit))
+        if known is not None:
+            return known
         arrival = Arrival(topic, stage, origin or self.name, number, served, shares_done, check, limit, targets=targets)
         route, plain = distribute(self, arrival)
         if shares:
@@ -77,20 +82,14 @@ class RouteBook:
             self._remember(arrival, origin, route)
         return route
 
-    def _known(self, topic: str, stage: int, origin: str, served: tuple[str, ...], limit: int) -> Distribution | None:
-        if stage == CLIENT and limit == HOP_LIMIT:
-            return self._routes.young.get(topic) or self._routes.get(topic)
-        way = topic, stage, origin, served, limit
-        return self._onward.young.get(way) or self._onward.get(way)
-
     def _remember(self, arrival: Arrival, origin: str, route: Distribution) -> None:
         """It is the same for every message that comes this way."""
         topic, stage, served, limit = arrival.topic, arrival.stage, arrival.served, arrival.limit
         size = ROUTE_BYTES + len(topic) + route.size_bytes()
         if stage == CLIENT and limit == HOP_LIMIT:
-            self._routes.put(topic, route, size)
+            self.of_topics.put(topic, route, size)
         else:
-            self._onward.put((topic, stage, origin, served, limit), route, size + 100 * len(served))
+            self.onward.put((topic, stage, origin, served, limit), route, size + 100 * len(served))
 
     def published(self, topic: str) -> None:
         """A client of this broker publishes the topic: the router may choose other ways for it."""
@@ -104,9 +103,9 @@ class RouteBook:
         if "+" in topic_filter or "#" in topic_filter:
             self.forget_all()
         else:
-            self._routes.pop(topic_filter)
-            self._onward.clear()
+            self.of_topics.pop(topic_filter)
+            self.onward.clear()
 
     def forget_all(self) -> None:
-        self._routes.clear()
-        self._onward.clear()
+        self.of_topics.clear()
+        self.onward.clear()

@@ -97,8 +97,12 @@ class Copies(RemoteCheck):
         log = self._hub.commits.log
         self._number += 1
         number = log.next_offset() if message.qos and log is not None else self._number
-        self._routes.published(message.topic)
-        route = self._routes.route(message.topic, CLIENT, self._routes.name, number)
+        routes = self._routes
+        if routes.router.ways.leads:
+            routes.published(message.topic)
+        route = routes.of_topics.young.get(message.topic)
+        if route is None:
+            route = routes.route(message.topic, CLIENT, routes.name, number)
         if route.held and message.qos and log is not None:
             return HELD
         if message.qos and log is not None:
@@ -195,18 +199,24 @@ class Copies(RemoteCheck):
             if message.qos and entry.shares_done:
                 self._inbox.shared_elsewhere(*self._id(message), entry.shares_done)
             return Distribution(passed, here) if shares else NOWHERE
-        route = self._routes.route(
-            message.topic,
-            entry.stage,
-            message.origin,
-            message.origin_offset,
-            entry.served,
-            here,
-            entry.shares_done,
-            bool(entry.flags & CHECK),
-            entry.limit,
-            entry.targets,
-        )
+        is_checked = bool(entry.flags & CHECK)
+        route: Distribution | None = None
+        if not (is_checked or here or entry.shares_done or entry.targets):
+            way = message.topic, entry.stage, message.origin, entry.served, entry.limit
+            route = self._routes.onward.young.get(way)
+        if route is None:
+            route = self._routes.route(
+                message.topic,
+                entry.stage,
+                message.origin,
+                message.origin_offset,
+                entry.served,
+                here,
+                entry.shares_done,
+                is_checked,
+                entry.limit,
+                entry.targets,
+            )
         if message.qos:
             self._served(message.origin, message.origin_offset, route, entry)
             if entry.stage == HANDOVER and entry.served:
