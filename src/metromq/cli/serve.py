@@ -207,13 +207,14 @@ async def run(config: Config, damage: Damage, role: Role | None = None, until_eo
         loop.add_signal_handler(number, stop.set)
     if until_eof:
         loop.add_reader(sys.stdin.fileno(), _read_until_eof, loop, stop)
+    garbage = Garbage()
+    garbage.collect(0, 0)  # before anybody waits: the first look, at all that was imported, takes some 15 ms
     async with AsyncExitStack() as stack:
         broker = await start(stack, config, damage, role)
         if broker.host is not None:
             broker.on_city = lambda description: _city_changed(config, description, stop)
             broker.host.leaving.on_gone = stop.set
         loop.add_signal_handler(signal.SIGHUP, broker.reload)
-        garbage = Garbage()
         broker.on_tick = lambda: garbage.collect(broker.hub.sessions.connected(), broker.hub.counters.disconnects)
         if role is not None:
             http = f"{config.metrics.host}:{broker.metrics_port}"
