@@ -10,7 +10,7 @@ RARELY_S: Final = 0.05  # longer gaps count as this one: after a pause it soon s
 NEWER: Final = 0.05  # the weight of the newest gap in the average
 LOST_S: Final = 0.0002  # from look to look, and what they find, takes less: somebody else had the core, or much came
 MOST_LOST: Final = 0.1  # of the time awake; more: others want the core, or the broker may not use as much of it
-JUDGED_S: Final = 0.05  # after so long awake
+JUDGED_S: Final = 0.25  # after so long awake: a kernel thread that had the core once for some milliseconds is no rival
 FIRST_REST_S, LONGEST_REST_S = 1.0, 60.0  # not awake for so long then; twice as long each time, as long as it goes on
 
 
