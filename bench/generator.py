@@ -21,6 +21,7 @@ PAYLOAD_BYTES = 64
 CHUNK_BYTES = 1 << 20
 ANSWER_S = 20.0
 CPU = "cpu us"  # of the broker, for a message
+STOPPED_NS = 300_000  # a generator that never sleeps and was not there for so long was kept from its core
 QUIET_S = 1.0  # when nothing has come for so long, what is missing counts as lost
 
 
@@ -483,7 +484,8 @@ def latencies(
     """Sends at a steady rate, one message per call; returns each one's nanoseconds on the way and how many were lost.
     `size` is that of a message as it is delivered.
 
-    The generator never sleeps, so that its own waking up is not measured.
+    The generator never sleeps, so that its own waking up is not measured. Nor is its own absence: what was to be sent
+    or was under way while it was kept from its core is not counted, since nobody saw when it came.
     """
     poll = select.epoll()
     receivers = {subscriber.fileno(): (subscriber, []) for _, subscriber, _ in pairs}  # type: dict[int, tuple[socket.socket, list[int]]]
@@ -498,11 +500,14 @@ def latencies(
     heads = dict.fromkeys(receivers, 0)
     due = clock()
     end = due + int(seconds * 1e9)
-    index = sent = 0
-    now = due
-    heard = due
-    while now < end or (len(results) < sent and now - heard < QUIET_S * 1e9):
+    index = sent = got = 0
+    before = now = heard = due
+    back = -1  # when the generator was there again
+    while now < end or (got < sent and now - heard < QUIET_S * 1e9):
         now = clock()
+        if now - before > STOPPED_NS:
+            back = now
+        before = now
         if now >= due and now < end:
             publisher, _, data = pairs[index]
             queues[index].append(due)  # when it was to be sent: a pause counts for all that it delays
@@ -514,8 +519,11 @@ def latencies(
             subscriber, queue = receivers[fd]
             count, rests[fd] = divmod(rests[fd] + subscriber.recv_into(buffer), size)
             heard = clock()
+            if heard - now > STOPPED_NS:
+                back = heard
             head = heads[fd]
-            results.extend([heard - moment for moment in queue[head : head + count]])
+            results.extend([heard - moment for moment in queue[head : head + count] if moment > back])
             heads[fd] = head + count
+            got += count
     poll.close()
-    return results, sent - len(results)
+    return results, sent - got
