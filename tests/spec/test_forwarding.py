@@ -253,3 +253,33 @@ def test_qos_1_waits_for_the_window_on_both_ways(version: int) -> None:
         assert not reader.closed
     assert received[0] == received[1]
     assert received[1][1].startswith(received[1][0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_packets_of_one_size_are_numbered_together(seed: int) -> None:
+    """Two receivers, one for each packet; sizes that stay or change; identifiers that begin anew after 65,535."""
+    chosen = random.Random(seed)
+    stretches = [(chosen.choice("aab"), chosen.choice([1, 8, 200]), chosen.choice([1, 2, 30])) for _ in range(12)]
+    payloads = [(topic, bytes(chosen.randbytes(size))) for topic, size, count in stretches for _ in range(count)]
+    packets = [
+        encode(Publish(f"{topic}/{chosen.randint(10, 99)}", payload, 1, packet_id=chosen.randint(1, 65_535)), MQTT311)
+        for topic, payload in payloads
+    ]
+    received: list[list[bytes]] = []
+    for fast in (False, True):
+        world = World(journal=False)
+        readers = [world.connect(name, MQTT311) for name in "ab"]
+        publisher = world.connect("p", MQTT311)
+        for name, reader in zip("ab", readers, strict=True):
+            reader.subscribe(f"{name}/#", qos=1)
+            session = reader.connection.session
+            assert session is not None
+            session.window = 1000
+            session.backlog.sequence = 65_500
+        take_short_ways(publisher, fast)
+        for client in (*readers, publisher):
+            client.raw = b""
+        publisher.feed(b"".join(packets))
+        received.append([client.raw for client in (*readers, publisher)])
+    assert received[1] == received[0]
+    assert all(received[1])

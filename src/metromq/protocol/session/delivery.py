@@ -1,6 +1,6 @@
 """How messages reach the clients: the window of what is under way, the bytes of a PUBLISH, and acknowledgements."""
 
-from typing import final
+from typing import Final, final
 
 from metromq.protocol.session import records
 from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlogs, Entry
@@ -15,6 +15,11 @@ from metromq.protocol.session.topic_counts import TopicCounts
 from metromq.protocol.wire.encoding import encode_ack, encode_publish
 from metromq.protocol.wire.packets import MQTT5, PUBREL
 from metromq.protocol.wire.values import BYTES
+
+PUBACK_BYTES: Final = b"\x40\x02"  # and the packet identifier
+UNNUMBERED_PUBACK: Final = PUBACK_BYTES + b"\0\0"
+HIGH_BYTES: Final = bytes([number >> 8 for number in range(0x1_0000)])  # of packet identifiers,
+LOW_BYTES: Final = bytes(range(0x100)) * 0x100  # so that many are written at once
 
 
 @final
@@ -37,25 +42,60 @@ class SentWhenStored(Waiter):
 
 @final
 class PacketsPassed:
-    """QoS 1 packets of MQTT 3.1.1 that one client gets as they came, but for their identifiers; all in one piece."""
+    """QoS 1 packets of MQTT 3.1.1 that one client gets as they came, but for their identifiers; all in one piece.
 
-    def __init__(self, session: Session) -> None:
+    Packets of one size behind each other, as sensors send them, are copied together and then numbered.
+    """
+
+    def __init__(self, session: Session, data: bytes, acks: list[bytes]) -> None:
+        """`data`: where the packets stand; `acks`: where the PUBACKs of those that left go."""
         self.session = session
+        self._data = data
+        self._acks = acks
         self._pieces: list[bytes] = []
+        self._start = self._end = 0  # of the packets to be copied together,
+        self._size = self._at = 0  # each one's size, and the place of the identifier in it,
+        self._first_id = 0  # and what the first is to have there
 
-    def add(self, data: bytes, start: int, body: int, stop: int) -> None:
-        """A packet of `data`, whose identifier ends at `body`."""
+    def add(self, start: int, body: int, stop: int) -> None:
+        """A packet whose identifier ends at `body`."""
         packet_id = self.session.backlog.passes_on()
-        pieces = self._pieces
-        pieces.append(data[start : body - 2])
-        pieces.append(BYTES[packet_id >> 8])
-        pieces.append(BYTES[packet_id & 0xFF])
-        pieces.append(data[body:stop])
+        if stop - start != self._size or body - 2 - start != self._at or packet_id == 1:
+            self._close_run()
+            self._start, self._size, self._at, self._first_id = start, stop - start, body - 2 - start, packet_id
+        self._end = stop
+
+    def _close_run(self) -> None:
+        size = self._size
+        if not size:
+            return
+        at, first_id, data = self._at, self._first_id, self._data
+        count = (self._end - self._start) // size
+        acks, place = self._acks, self._start + at
+        if count == 1:
+            acks.append(PUBACK_BYTES)
+            acks.append(data[place : place + 2])
+            pieces = self._pieces
+            pieces.append(data[self._start : place])
+            pieces.append(BYTES[first_id >> 8])
+            pieces.append(BYTES[first_id & 0xFF])
+            pieces.append(data[place + 2 : self._end])
+            return
+        confirmed = bytearray(UNNUMBERED_PUBACK * count)
+        confirmed[2::4] = data[place : self._end : size]
+        confirmed[3::4] = data[place + 1 : self._end : size]
+        acks.append(bytes(confirmed))
+        packets = bytearray(data[self._start : self._end])
+        packets[at::size] = HIGH_BYTES[first_id : first_id + count]
+        packets[at + 1 :: size] = LOW_BYTES[first_id : first_id + count]
+        self._pieces.append(bytes(packets))
 
     def leave(self) -> None:
-        output = self.session.output
+        self._close_run()
+        self._size = 0
+        output, pieces = self.session.output, self._pieces
         if output is not None:
-            output.write(b"".join(self._pieces))
+            output.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 @final

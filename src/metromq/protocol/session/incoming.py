@@ -22,7 +22,6 @@ from metromq.protocol.session.session import Session
 from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
-PUBACK_BYTES: Final = b"\x40\x02"  # and the packet identifier
 ALLOWED_BYTES: Final = 1 << 17  # of topics that are remembered as open to one client,
 ALLOWED_EACH_BYTES: Final = 130  # beside their length
 MAX_ALIAS_BYTES: Final = 1 << 17  # of all topics that one client has given aliases
@@ -219,12 +218,10 @@ class Incoming:
                 if packets is None or packets.session is not session:
                     if packets is not None:
                         packets.leave()
-                    packets = PacketsPassed(session)
-                packets.add(data, at, body, stop)
+                    packets = PacketsPassed(session, data, acks)
+                packets.add(at, body, stop)
                 hub.counters.messages_sent += 1
                 hub.counters.publish_bytes_sent += stop - body
-                acks.append(PUBACK_BYTES)
-                acks.append(data[body - 2 : body])
             else:
                 if packets is not None:
                     packets.leave()  # before what follows
