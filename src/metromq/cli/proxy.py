@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import uvloop
 
 from metromq.cli.addresses import address
 from metromq.control import DEFAULT_DATA, ManagerDoor, NoAnswer, delegations_at, find_manager
@@ -69,7 +70,7 @@ def command(
         raise UsageError("name the central broker with --central, or a --manager that knows it")
     options = ProxyOptions(address(listen), address(central), places, foreign)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(Proxy(options, given, click.echo), table, door, name))
+        uvloop.run(_run(Proxy(options, given, click.echo), table, door, name))
 
 
 def _reached(listen: str) -> str:

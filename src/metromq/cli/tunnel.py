@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import click
+import uvloop
 
 from metromq.cli.addresses import address
 from metromq.gateway import TunnelEnd
@@ -20,7 +21,7 @@ Example:
 def command(listen: str, broker: str) -> None:
     """Bring the clients of proxies to an edge broker; run it on the broker's machine."""
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(TunnelEnd(address(listen, "0.0.0.0:7000"), address(broker)), listen))
+        uvloop.run(_run(TunnelEnd(address(listen, "0.0.0.0:7000"), address(broker)), listen))
 
 
 async def _run(end: TunnelEnd, listen: str) -> None:
