@@ -22,7 +22,6 @@ from metromq.broker.peers.newcomers import NewcomerDesk
 from metromq.broker.recording import Recording
 from metromq.broker.replaying import Desk
 from metromq.broker.reporting import Reporter
-from metromq.broker.rhythm import Rhythm
 from metromq.broker.stream import StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
@@ -40,7 +39,10 @@ from metromq.protocol.session import Access, Hub, HubSettings
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
 
-FLOOD_TICKS = 40  # a flood of silent connections is told of every ten seconds
+TICK_S = 0.25
+LEAST_S = 0.2  # between two looks: what a broker does regularly falls on its host's ticks, which may come more often
+SAMPLES_S = 0.9  # about a second, of ticks half a second apart
+FLOOD_SAMPLES = 10  # a flood of silent connections is told of every ten seconds
 GOODBYE_S = 2.0  # how long a client may take to read its DISCONNECT when the broker stops
 
 
@@ -70,7 +72,6 @@ class Broker:
         self.on_city: Callable[[Description], None] = lambda description: None  # told when the city has changed
         self.on_tick: Callable[[], None] = lambda: None  # called a few times a second
         self.member: CityMember | None = None
-        self._rhythm = Rhythm()
         validate(self.config)
         self._authenticator = authenticator
         self._accept_damage = accept_damage
@@ -83,6 +84,8 @@ class Broker:
         self._recording: Recording | None = None
         self._desk: Desk | None = None
         self._turned_away = 0
+        self._looked_at = self._sampled_at = 0.0
+        self._samples = 0
         self.ports: list[int] = []
 
     @property
@@ -163,7 +166,8 @@ class Broker:
                 self.host,
             )
             self._tasks.append(asyncio.create_task(self._recording.run()))
-        self._tasks.append(asyncio.create_task(self._tick()))
+        if self.member is None:
+            self._tasks.append(asyncio.create_task(self._tick()))
         if config.sys_interval_s:
             self._tasks.append(asyncio.create_task(self._publish_sys(config.sys_interval_s)))
 
@@ -179,7 +183,7 @@ class Broker:
     def _join_city(self, city: City) -> FileAccess:
         config = self.config
         journal_id = self._keeper.journal_id if self._keeper is not None else new_id()
-        self.member = CityMember(city, config.name, self.cycle, journal_id, self._rhythm)
+        self.member = CityMember(city, config.name, self.cycle, journal_id, self._look)
         host = self.member.host
         certified = city.links.certified
         self._link_access = LinkAccess(
@@ -309,24 +313,36 @@ class Broker:
     # --- time -----------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        ticks = 0
+        """Of a broker on its own. One of a city looks when its host ticks: waking costs more than what it wakes for."""
         while True:
-            await asyncio.sleep(self._rhythm.rest_s())
+            await asyncio.sleep(TICK_S)
             self.cycle.now()
-            self.hub.tick()
-            ticks += 1
-            if ticks % 4 == 0:
-                self._reporter.sample()
-            if ticks % FLOOD_TICKS == 0:
-                self._tell_of_flood()
-            if self._recording is not None:
-                self._recording.tick()
-            self.on_tick()
-            if self._desk is not None:
-                self._desk.tick()
-            if self._keeper is not None and ticks % 4 == 0:
-                self._keeper.tick(self._recording is not None)
+            self._look()
             self.cycle.listened()
+
+    def _look(self) -> None:
+        """Whether something is due; to be called at least twice a second."""
+        now = self.hub.clock.now
+        if now - self._looked_at < LEAST_S:
+            return
+        self._looked_at = now
+        self.hub.tick()
+        if self._recording is not None:
+            self._recording.tick()
+        self.on_tick()
+        if self._desk is not None:
+            self._desk.tick()
+        if now - self._sampled_at >= SAMPLES_S:
+            self._sampled_at = now
+            self._sample()
+
+    def _sample(self) -> None:
+        self._reporter.sample()
+        self._samples += 1
+        if self._samples % FLOOD_SAMPLES == 0:
+            self._tell_of_flood()
+        if self._keeper is not None:
+            self._keeper.tick(self._recording is not None)
 
     def _tell_of_flood(self) -> None:
         newcomers = self.hub.connections.newcomers

@@ -4,7 +4,7 @@ import pytest
 
 from metromq.federation.city import City, Membership, grid_city
 from metromq.federation.coordination.companions import BESIDE, CIRCLES, companions_of
-from metromq.federation.coordination.coordinator import Event, Spread
+from metromq.federation.coordination.coordinator import Event, Greet, Spread
 from metromq.federation.coordination.facts import AREA
 from metromq.federation.coordination.rumours import ALIVE, DOUBTED, LOST, Rumour, Rumours
 from tests.federation.coordination.test_embedded import World
@@ -14,9 +14,31 @@ class WideWorld(World):
     """Coordinators that pass rumours on; it counts what they say to each other."""
 
     said = 0
+    greeted = 0  # greetings,
+    ticked = 0  # those among them that answered none
+    depth = 0
+
+    def __init__(self, city: City) -> None:
+        self.rumours: list[Rumour] = []
+        super().__init__(city)
+
+    def kill_all(self) -> None:
+        self.down |= set(self.city.names)
+
+    def companionships(self) -> int:
+        return sum(len(broker.watch.others()) for broker in self.brokers.values()) // 2
 
     def deliver(self, name: str, events: list[Event]) -> None:
         self.said += len(events)
+        self.rumours += [rumour for event in events if isinstance(event, Spread) for rumour in event.rumours]
+        greetings = sum(isinstance(event, Greet) for event in events)
+        self.greeted += greetings
+        self.ticked += greetings if not self.depth else 0
+        self.depth += 1
+        self._deliver(name, events)
+        self.depth -= 1
+
+    def _deliver(self, name: str, events: list[Event]) -> None:
         super().deliver(name, [event for event in events if not isinstance(event, Spread)])
         for event in events:
             if isinstance(event, Spread) and self.reach(name, event.peer):
@@ -86,6 +108,56 @@ def test_a_broker_that_is_back_is_known_everywhere_at_once() -> None:
     world.step(10)
     assert all(broker.is_alive("b121", world.now_us) for broker in world.brokers.values())
     assert world.owners("1/2/1") == {"b121"}
+
+
+def rising_city() -> WideWorld:
+    """Nobody has started yet."""
+    world = WideWorld(wide_city(count=32))
+    world.kill_all()
+    return world
+
+
+def test_a_large_city_that_starts_broker_by_broker_takes_nobody_for_lost() -> None:
+    world = rising_city()
+    for name in world.city.names:
+        world.start(name)
+        world.step(1)
+        world.brokers[name].overslept(world.now_us, 600_000)  # the machine has much to do
+        world.step(1)
+    world.step(20)
+    assert not world.rumours
+    assert all(world.owners(area) == {home} for area, home in world.city.homes.items())
+    assert all(fact.epoch == 0 for book in world.books.values() for fact in book.of_kind(AREA))
+
+
+def test_who_stays_away_when_a_large_city_starts_is_lost_in_the_end() -> None:
+    world = rising_city()
+    first, missing, *others = world.city.names
+    for name in (first, *others):
+        world.start(name)
+    world.step(150)
+    assert not any(broker.is_alive(missing, world.now_us) for name, broker in world.brokers.items() if name != missing)
+
+
+def test_a_broker_that_starts_hears_from_its_companions_who_is_lost() -> None:
+    world = WideWorld(wide_city(count=32))
+    world.step(30)
+    world.kill("b000")
+    world.step(30)
+    companion = next(name for name, broker in world.brokers.items() if broker.watch.watches("b000"))
+    world.kill(companion)
+    world.start(companion)
+    world.step(30)
+    assert not world.brokers[companion].is_alive("b000", world.now_us), "long before its own patience ends"
+
+
+def test_of_two_companions_one_speaks_and_the_other_one_answers() -> None:
+    world = WideWorld(wide_city(count=32))
+    world.step(60)
+    world.ticked = world.greeted = 0
+    world.step(50)
+    assert world.greeted == pytest.approx(2 * world.companionships() * 10, rel=0.1), "one greeting each per interval"
+    assert world.ticked < 0.6 * world.greeted, "of which only one waits for its own broker to wake"
 
 
 def test_nobody_is_missed_in_calm_and_a_quiet_city_spreads_nothing() -> None:

@@ -3,13 +3,12 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from metromq.broker import logs
 from metromq.broker.peers.coordinating import NEEDS_KAZOO
 from metromq.broker.peers.tcp import Address, TcpDialler
-from metromq.broker.rhythm import Rhythm
 from metromq.broker.write_cycle import WriteCycle
 from metromq.errors import MetroError
 from metromq.federation import City
@@ -36,9 +35,9 @@ def _shim_of(city: City, host: Host, cycle: WriteCycle) -> LiveShim | None:
 
 
 class CityMember:
-    def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str, rhythm: Rhythm) -> None:
+    def __init__(self, city: City, name: str, cycle: WriteCycle, journal_id: str, on_tick: Callable[[], None]) -> None:
         self._cycle = cycle
-        self._rhythm = rhythm
+        self._on_tick = on_tick
         self.journal_id = journal_id  # peers notice by it when this broker's journal starts anew
         self._dialler: TcpDialler | None = None
         self.credentials: LinkCredentials | None = None
@@ -66,9 +65,10 @@ class CityMember:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self._rhythm.rest_s(self.host.rest_s()))
+            await asyncio.sleep(self.host.rest_s())
             self._cycle.now()
             self.host.tick()
+            self._on_tick()
             self._cycle.listened()
             if self._shim is not None:
                 self._shim.take_writes()

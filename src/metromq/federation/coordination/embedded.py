@@ -91,7 +91,10 @@ class EmbeddedCoordinator(Coordinator):
             return [Tell(peer, self.book.facts())] if greeting.digest != self.book.digest() else []
         self.watch.confirm(now_us)
         events: list[Event] = []
-        if greeting.asks and not self.watch.watches(peer):
+        if self.watch.answers(peer, now_us):
+            self._count += 1
+            events.append(Greet(peer, self._wide_greeting(peer, now_us)))
+        elif greeting.asks and not self.watch.watches(peer):
             events.append(Greet(peer, self._wide_greeting(peer, now_us)))
         own = [Rumour(peer, beat.incarnation, beat.count, ALIVE) for beat in greeting.beats if beat.broker == peer]
         events += self._spread([one for one in own if self._rumours.of(peer).state != ALIVE], peer, now_us)
@@ -168,7 +171,10 @@ class EmbeddedCoordinator(Coordinator):
                 is_new = before.state != ALIVE or rumour.incarnation != before.incarnation
                 if rumour.state == ALIVE and is_new and not self.watch.watches(rumour.broker):
                     events.append(Returned(rumour.broker))
-        if news or self._rumours.run_out(now_us):
+        silent = self._rumours.run_out(now_us)
+        for broker in silent:
+            self.watch.told_lost(broker)
+        if news or silent:
             self.watch.choose(now_us)
         if news:
             told = tuple(news)

@@ -24,6 +24,9 @@ BESIDE: Final = 2  # brokers on each side in the list of all that watch a broker
 MOST_DOUBT: Final = 8  # how many times longer a broker is waited for that was wrongly taken for gone
 MOST_SLOWNESS: Final = 4  # the same for one whose greetings come late
 DIALLED_US: Final = 3_000_000  # so long peers may pause before they dial a broker again that was away
+FEW: Final = 16  # brokers start within that time;
+RISING_US: Final = 300_000  # a larger city is given so much longer for each of the others,
+LONGEST_RISE_US: Final = 60_000_000  # up to this
 EARLY: Final = 50  # a greeting may come this part of an interval early: clocks of event loops count milliseconds
 FORGIVEN_US: Final = 60_000_000  # after so long without a mistake the doubt is halved
 
@@ -83,7 +86,7 @@ class Watch:
         self.revision += 1
         self.chosen += 1
         # At the start everybody has time to find us: a broker that has just started must not claim the whole city.
-        found_us = now_us if self.is_wide and self._members else now_us + DIALLED_US
+        found_us = now_us if self.is_wide and self._members else now_us + self._head_start_us()
         chosen = self.companions_of(self._name) if self.is_wide else set(self._names) - {self._name}
         self._members = {
             other: self._members.get(other) or self._newcomer(other, found_us)
@@ -97,6 +100,15 @@ class Watch:
             self._watchers[self._name] = frozenset(chosen)
         for other in self._watchers.get(self._name, frozenset()) - before:
             self._members[other].heard_us = max(self._members[other].heard_us, now_us)  # it greeted us rarely so far
+
+    def _head_start_us(self) -> int:
+        """How long silence says nothing when this broker has just started: the others may have yet to start, too.
+
+        Who is missing in a city that runs is told by those that run. But if a large city that starts took those for
+        lost that come last, everybody would inherit areas, and give them back, while it has most to do.
+        """
+        rising_us = (len(self._names) - FEW) * RISING_US if self.is_wide else 0
+        return DIALLED_US + min(max(rising_us, 0), LONGEST_RISE_US)
 
     def _newcomer(self, name: str, found_us: int) -> _Member:
         known = self._rumours.of(name)
@@ -188,7 +200,7 @@ class Watch:
 
     def overslept(self, now_us: int, pause_us: int) -> None:
         for member in self._members.values():
-            member.heard_us = min(now_us, member.heard_us + pause_us)
+            member.heard_us = max(member.heard_us, min(now_us, member.heard_us + pause_us))
             member.suspected_us = -1
 
     # What follows.
@@ -288,6 +300,17 @@ class Watch:
         every = ((name, member.greeted_us + self._every_us(name)) for name, member in self._members.items())
         return [name for name, due_us in every if soon_us >= due_us]
 
+    def answers(self, peer: str, now_us: int) -> bool:
+        """Whether its greeting is to be answered at once, because ours would soon be due.
+
+        So one of two companions speaks and the other one answers, and each wakes once for both greetings.
+        """
+        member = self._members.get(peer)
+        if member is None or now_us + self._interval_us // 2 < member.greeted_us + self._interval_us:
+            return False
+        self.greeted([peer], now_us + self._interval_us // 4)  # the next one is an answer too, unless none comes
+        return True
+
     def greeted(self, names: list[str], now_us: int) -> None:
         for name in names:
             self._members[name].greeted_us = now_us
@@ -297,7 +320,7 @@ class Watch:
     def next_us(self, now_us: int) -> int:
         """When there is something to do if nobody says anything: a greeting, or a silence that becomes too long."""
         patience_us = self._least_us - self._sooner_us()
-        next_us = self._greet_us
+        next_us = self._greet_us - self._interval_us // (2 * EARLY)  # a tick that is later would seem to be late
         for member in self._members.values():
             if not member.gone:
                 next_us = min(next_us, member.heard_us + patience_us)

@@ -59,7 +59,8 @@ from metromq.protocol.session import Hub, Session, Waiter, records
 
 TICKS_PER_HELLO: Final = 5
 BUSY_TICK_S: Final = 0.01
-LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
+LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are,
+LONGEST_REST_S: Final = 0.5  # and twice a second even if nothing is going on
 
 
 @final
@@ -78,6 +79,7 @@ class Host:
         self.on_city: Callable[[Description], None] = lambda description: None  # told of every new description
         self._report = report
         self._ticked_at = hub.clock.now
+        self._rested_s = 0.0  # how long it was to be until the next tick
         self._timers = Timers()
         self._links = PeerLinks(hub, self.node, self._timers, self, self.run)
         self.links: dict[str, Link] = self._links.by_peer
@@ -192,7 +194,7 @@ class Host:
         hub, now_us = self.hub, self._now_us()
         passed_s = hub.clock.now - self._ticked_at
         self._ticked_at = hub.clock.now
-        if passed_s > self.tick_s + self._hello_s:
+        if passed_s > max(self.tick_s, self._rested_s) + self._hello_s:
             self._report("warning", "this process stood still", seconds=round(passed_s, 3))
             self.node.coordinator.overslept(now_us, int(passed_s * 1_000_000))
         self._links.tick(hub.clock.now)
@@ -208,6 +210,10 @@ class Host:
 
     def rest_s(self) -> float:
         """How long the next tick may wait: while nothing happens, until something is due."""
+        self._rested_s = self._may_rest_s()
+        return self._rested_s
+
+    def _may_rest_s(self) -> float:
         if self.roaming.is_busy() or self._draining.is_busy():
             return BUSY_TICK_S
         now, due_at = self.hub.clock.now, self.node.next_us(self._now_us()) / 1_000_000
@@ -216,7 +222,7 @@ class Host:
             due_at = min(due_at, timer_at)
         if due_at <= now:
             return self.tick_s
-        longest_s = min(self._hello_s / 2, LONGEST_TICK_S) if self._is_calm() else self.tick_s
+        longest_s = min(self._hello_s, LONGEST_REST_S) if self._is_calm() else self.tick_s
         return min(max(due_at - now, BUSY_TICK_S), longest_s)
 
     def _is_calm(self) -> bool:
