@@ -45,8 +45,8 @@ from metromq.federation.host.leaving import Leaving
 from metromq.federation.host.peer_links import PeerLinks
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
+from metromq.federation.host.roaming import LONGEST_REST_S, Roaming
 from metromq.federation.host.roaming import Reporting as Reporting
-from metromq.federation.host.roaming import Roaming
 from metromq.federation.host.timers import Timers
 from metromq.federation.links.frames import CONTROL_TOPIC, encode_frame
 from metromq.federation.links.inbox import Inbox
@@ -59,8 +59,7 @@ from metromq.protocol.session import Hub, Session, Waiter, records
 
 TICKS_PER_HELLO: Final = 5
 BUSY_TICK_S: Final = 0.01
-LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are,
-LONGEST_REST_S: Final = 0.5  # and twice a second even if nothing is going on
+LONGEST_TICK_S: Final = 0.25  # links and timers need a look several times a second, however rare hellos are
 
 
 @final

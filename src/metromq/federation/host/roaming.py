@@ -17,7 +17,9 @@ from metromq.protocol import reasons
 from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, Session
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
-STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time
+STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time, unless it rests for a whole hello interval:
+RESTS: Final = 1.5  # then after so many of them without a tick
+LONGEST_REST_S: Final = 0.5  # of a host, however rare hellos are
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 
 
@@ -119,7 +121,10 @@ class Roaming:
         It must not win against one that another broker has read since.
         """
         still_s = self._hub.clock.now - self._ticked_at
-        return int(still_s * 1_000_000) if still_s > STANDSTILL_S else 0
+        if still_s <= STANDSTILL_S:
+            return 0
+        rest_s = min(self._node.city.membership.hello_interval_ms / 1000, LONGEST_REST_S)
+        return int(still_s * 1_000_000) if still_s > RESTS * rest_s else 0
 
     def _is_sure(self) -> bool:
         """Whether what we know of clients is up to date, as far as we know."""
