@@ -7,6 +7,7 @@ from metromq.lab.sim.sim_city import SimCity
 
 HELLO_S = 0.5  # the default
 IDLE_S = 4.0
+LATE_S = 0.1
 
 
 def idle_city(mesh_up_to: int) -> SimCity:
@@ -26,6 +27,21 @@ def test_a_broker_ticks_when_something_is_due(mesh_up_to: int) -> None:
     assert 0.9 * HELLO_S < max(rests) < HELLO_S  # no tick but for a greeting; a later one would look like a standstill
     calm = sum(rest_s > HELLO_S / 5 for rest_s in rests)
     assert calm > len(rests) / 2
+
+
+def test_a_tick_that_comes_a_little_late_is_no_standstill() -> None:
+    """Otherwise a CONNECT that is read just before it would be taken for an old one."""
+    city = idle_city(0)
+    broker = next(iter(city.brokers.values()))
+    assert broker.host is not None
+    for _ in range(100):
+        city.run(0.01)
+        now, wall_us = broker.host.hub.clock.now, broker.host.hub.clock.wall_us
+        broker.host.hub.at(city.clock.now + 1.0 + LATE_S, wall_us)
+        assert not broker.host.roaming.still_us()
+        broker.host.hub.at(now, wall_us)
+    broker.host.hub.at(city.clock.now + 1.0 + 2 * HELLO_S, wall_us)
+    assert broker.host.roaming.still_us() > HELLO_S * 1_000_000
 
 
 @pytest.mark.parametrize("mesh_up_to", [16, 0])

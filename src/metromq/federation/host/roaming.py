@@ -78,7 +78,7 @@ class Roaming:
     # --- the new broker -------------------------------------------------------------------------------------------
 
     def asks(self, connection: NetworkConnection, client_id: str, clean_start: bool, username: str) -> bool:
-        time_us = self._node.clock.stamp_us() - self._still_us()
+        time_us = self._node.clock.stamp_us() - self.still_us()
         replaces = self._hub.settings.foreign_client_id_replaces
         earlier = self._held.get(client_id)
         if earlier is not None:
@@ -115,7 +115,7 @@ class Roaming:
         else:  # at the next tick: until then we may see that it has gone
             self._timers.at(self._hub.clock.now, lambda: self._still_waits(effect.client, effect.time_us))
 
-    def _still_us(self) -> int:
+    def still_us(self) -> int:
         """For how long this process stood still until now: a CONNECT that is read now may be as old as that.
 
         It must not win against one that another broker has read since.
@@ -128,7 +128,7 @@ class Roaming:
 
     def _is_sure(self) -> bool:
         """Whether what we know of clients is up to date, as far as we know."""
-        return not self._still_us() and self._node.up.issuperset(self._node.neighbours)
+        return not self.still_us() and self._node.up.issuperset(self._node.neighbours)
 
     def _still_waits(self, client_id: str, time_us: int) -> None:
         if self._waits(client_id, time_us):
