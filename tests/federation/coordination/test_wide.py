@@ -1,5 +1,7 @@
 """Cities in which not everybody greets everybody: companions, rumours, and how soon all know of a death."""
 
+from collections import deque
+
 import pytest
 
 from metromq.federation.city import City, Membership, grid_city
@@ -11,15 +13,15 @@ from tests.federation.coordination.test_embedded import World
 
 
 class WideWorld(World):
-    """Coordinators that pass rumours on; it counts what they say to each other."""
-
-    said = 0
-    greeted = 0  # greetings,
-    ticked = 0  # those among them that answered none
-    depth = 0
+    """Coordinators that pass rumours on, each after those that were said before; it counts what they say."""
 
     def __init__(self, city: City) -> None:
+        self.said = 0
+        self.greeted = 0  # greetings,
+        self.ticked = 0  # those among them that answered none
         self.rumours: list[Rumour] = []
+        self._mail: deque[tuple[str, list[Event]]] = deque()
+        self._is_delivering = False
         super().__init__(city)
 
     def kill_all(self) -> None:
@@ -33,12 +35,15 @@ class WideWorld(World):
         self.rumours += [rumour for event in events if isinstance(event, Spread) for rumour in event.rumours]
         greetings = sum(isinstance(event, Greet) for event in events)
         self.greeted += greetings
-        self.ticked += greetings if not self.depth else 0
-        self.depth += 1
-        self._deliver(name, events)
-        self.depth -= 1
+        self.ticked += 0 if self._is_delivering else greetings
+        self._mail.append((name, events))
+        if not self._is_delivering:
+            self._is_delivering = True
+            while self._mail:
+                self._hand_out(*self._mail.popleft())
+            self._is_delivering = False
 
-    def _deliver(self, name: str, events: list[Event]) -> None:
+    def _hand_out(self, name: str, events: list[Event]) -> None:
         super().deliver(name, [event for event in events if not isinstance(event, Spread)])
         for event in events:
             if isinstance(event, Spread) and self.reach(name, event.peer):
