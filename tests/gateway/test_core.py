@@ -53,11 +53,12 @@ class Client:
         clean: bool = True,
         present: bool = False,
         first: Iterable[Packet] = (),
+        ids: PacketIds | None = None,
         **asked: int,
     ) -> None:
         self.version = version
-        ids = PacketIds()
-        self.core = ProxyCore(table or DelegationTable(TABLE), lambda client_id: ids)
+        known = ids if ids is not None else PacketIds()
+        self.core = ProxyCore(table or DelegationTable(TABLE), lambda client_id: known)
         connect = packets.Connect("c", version, clean, 60, properties=Properties(**asked))  # type: ignore[arg-type]
         self.first = self.core.from_client(b"".join(encode(packet, version) for packet in (connect, *first)))
         self.let_in = self.way(CENTRAL, Connack(session_present=present))
@@ -238,8 +239,8 @@ def test_a_session_that_begins_anew_and_will_be_kept_leaves_nothing_older_anywhe
 
 def test_who_does_not_wait_for_its_connack_enters_once_everywhere_and_nothing_it_said_is_forgotten() -> None:
     made = Client(clean=False, first=[packets.Subscribe(9, [Subscription("near/a", 1)])])
-    entered = [*made.first, *made.let_in]
-    assert [effect.way for effect in entered if isinstance(effect, OpenWay)] == [CENTRAL, "e1", "e2"]
+    assert [effect.way for effect in made.first if isinstance(effect, OpenWay)] == [CENTRAL]
+    assert [effect.way for effect in made.let_in if isinstance(effect, OpenWay)] == ["e1", "e2"]
     (asked,) = made.sent(made.way("e1", Connack()), "e1")
     assert isinstance(asked, packets.Subscribe)
     assert [one.filter for one in asked.subscriptions] == ["near/a"]
@@ -397,6 +398,37 @@ def test_when_an_edge_broker_is_lost_its_subscriptions_and_messages_are_the_cent
     assert made.sent(made.says(Publish("near/y", b"2")), CENTRAL) == [Publish("near/y", b"2")]
 
 
+def test_an_edge_broker_is_looked_for_where_subscriptions_are_that_nobody_could_move() -> None:
+    made = Client(clean=False, present=True)
+    made.way("e1", Connack(session_present=True))
+    made.way("e2", Connack())
+    for name in ("e1", "e2"):
+        made.core.way_lost(name)
+    assert made.core.missed == {"e1"}
+    made.core.way_back("e1")
+    assert made.says(Publish("near/x", b"1", 1, packet_id=5)) == [], "it waits to be let in"
+    assert made.sent(made.way("e1", Connack(session_present=True)), "e1") == [Publish("near/x", b"1", 1, packet_id=5)]
+    assert made.core.missed == frozenset()
+    made.core.way_lost("e1")
+    made.core.way_back("e1")
+    made.way("e1", Connack(reason_code=0x87))
+    assert made.core.missed == frozenset(), "it will not have the client"
+
+
+def test_what_has_moved_to_the_central_broker_ends_where_it_was_when_the_client_comes_again() -> None:
+    ids = PacketIds()
+    first = Client(ids=ids, session_expiry_s=60)
+    first.opened("e1")
+    first.says(packets.Subscribe(9, [Subscription("near/a", 2)]))
+    first.way("e1", packets.Suback(9, [2]))
+    first.core.way_lost("e1")
+    assert first.core.missed == frozenset(), "what it brought now would come twice"
+    again = Client(ids=ids, clean=False, present=True)
+    (left,) = again.sent(again.way("e1", Connack(session_present=True)), "e1")
+    assert isinstance(left, packets.Unsubscribe)
+    assert left.filters == ["near/a"]
+
+
 def test_what_waits_for_an_edge_broker_that_does_not_come_goes_to_the_central_one_at_qos_0_too() -> None:
     made = Client()
     made.says(Publish("near/x", b"0"))
@@ -409,6 +441,12 @@ def test_without_the_central_broker_the_client_must_come_again() -> None:
     made = Client()
     made.opened("e1")
     assert made.core.way_lost(CENTRAL) == [CloseWay("e1"), CloseClient()]
+
+
+def test_one_qos_0_message_and_goodbye_before_the_edge_broker_has_answered() -> None:
+    made = Client()
+    made.says(Publish("near/x", b"0"))
+    assert made.sent(made.says(packets.Disconnect()), CENTRAL) == [Publish("near/x", b"0"), packets.Disconnect()]
 
 
 def test_a_goodbye_is_said_to_everybody() -> None:

@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from metromq.federation import grid_city
-from metromq.gateway import Proxy, ProxyOptions, TunnelEnd
+from metromq.gateway import Proxy, ProxyOptions, TunnelEnd, shell
 from metromq.protocol.wire import MQTT5, Subscription, encode, packets
 from tests.chaos.brokers import Brokers
 from tests.clients.paho_client import Paho, client, properties, unique
@@ -206,6 +206,30 @@ def test_what_waits_where_a_filter_was_comes_and_comes_once(city: Brokers, subsc
             again.close()
 
 
+def test_an_edge_broker_that_was_lost_is_found_again_for_sessions_that_were_kept(
+    city: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy has not seen the subscription, so that it cannot move it to the central broker."""
+    monkeypatch.setattr(shell, "LOOK_AGAIN_S", 0.05)
+    name, topic = unique("kept"), f"near/{unique('t')}"
+    with gateway() as made:
+        entrance = made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
+        assert made.proxy is not None
+        first = Paho(5, name, clean=False)
+        assert first.connect(entrance, properties=KEPT)[0] == 0
+        first.subscribe(topic, 2)
+        first.kill()
+        again = Paho(5, name, clean=False)
+        assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+        with client(entrance) as writer:
+            for number in range(3):
+                writer.publish(topic, str(number).encode(), 2)
+                assert again.take(1)[0].payload == str(number).encode()
+                made.run(made.proxy.tunnels[EDGE].close())
+        assert again.nothing_more()
+        again.close()
+
+
 async def _told(proxy: Proxy, filters: dict[str, str]) -> None:
     proxy.told(filters)
 
@@ -277,7 +301,7 @@ def test_mosquittos_clients_do_not_notice(entrance: int) -> None:
     topic = f"near/{unique('t')}"
     where = ["-p", str(entrance), "-t", topic, "-q", "2"]
     reader = subprocess.Popen(
-        ["stdbuf", "-oL", "mosquitto_sub", *where, "-C", "3", "-W", "30", "-d"], stdout=subprocess.PIPE, text=True
+        ["stdbuf", "-oL", "mosquitto_sub", *where, "-C", "4", "-W", "30", "-d"], stdout=subprocess.PIPE, text=True
     )
     assert reader.stdout is not None
     for line in reader.stdout:
@@ -285,8 +309,9 @@ def test_mosquittos_clients_do_not_notice(entrance: int) -> None:
             break
     for number in range(3):
         subprocess.run(["mosquitto_pub", *where, "-m", f"m{number}"], check=True, timeout=WAIT_S)
+    subprocess.run(["mosquitto_pub", *where[:-1], "0", "-m", "m3"], check=True, timeout=WAIT_S)  # and goodbye at once
     rest = reader.communicate(timeout=WAIT_S)[0]
-    assert [line for line in rest.splitlines() if line.startswith("m")] == ["m0", "m1", "m2"]
+    assert [line for line in rest.splitlines() if line.startswith("m")] == ["m0", "m1", "m2", "m3"]
     assert reader.returncode == 0
 
 

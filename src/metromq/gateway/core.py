@@ -85,6 +85,7 @@ class ProxyCore:
         self._rest = b""  # the beginning of a packet
         self._ways: dict[str, _Way] = {}
         self._is_over = False
+        self._is_in = False
         self._aliases: dict[int, str] = {}
         self._sent: dict[int, tuple[str, Publish]] = {}  # by the client, QoS 1 and 2, not yet acknowledged
         self._released: dict[int, str] = {}  # QoS 2: PUBREC has come over this way
@@ -95,6 +96,7 @@ class ProxyCore:
         self._window = MOST_IN_FLIGHT
         self._held: deque[tuple[str, Publish]] = deque()  # beyond the client's receive maximum
         self._unmet: set[str] = set()  # edge brokers that could not be reached
+        self._deaf: set[str] = set()  # those where the client may have subscriptions
         self._from_client: dict[type, Callable[[Any], list[Effect]]] = {
             Publish: self._publishes,
             Ack: self._acknowledges,
@@ -242,7 +244,9 @@ class ProxyCore:
 
     def _leaves(self, packet: packets.Disconnect) -> list[Effect]:
         self._is_over = True
-        effects: list[Effect] = [self._central(packet)]
+        # Who says one thing and goodbye does not wait until it is let in elsewhere: the central broker passes it on.
+        effects = [effect for way in self._ways.values() for effect in _at_once(way)]
+        effects.append(self._central(packet))
         for name, way in self._ways.items():
             if name != CENTRAL and way.is_open:
                 effects.append(ToWay(name, encode(packet, self._version)))
@@ -258,16 +262,17 @@ class ProxyCore:
     def _to(self, name: str, packet: Packet) -> list[Effect]:
         effects: list[Effect] = []
         if name not in self._ways:
-            effects += self._open(name)
+            effects += self._open(name) if self._is_in else []
+            self._ways.setdefault(name, _Way(name))  # the client need not wait for its CONNACK, edge brokers do
         way, data = self._ways[name], encode(packet, self._version)
         if not way.is_open:
             way.waiting.append(data)
             return effects
         return [*effects, ToWay(name, data)]
 
-    def _open(self, name: str) -> list[Effect]:
+    def _open(self, name: str, is_again: bool = False) -> list[Effect]:
         assert self._connect is not None
-        self._ways[name] = _Way(name)
+        self._ways.setdefault(name, _Way(name))
         asked = self._connect.properties
         properties = Properties(session_expiry_s=asked.session_expiry_s, receive_maximum=asked.receive_maximum)
         connect = replace(
@@ -275,6 +280,7 @@ class ProxyCore:
             # One without a name has none anywhere: another nameless one must not take its session.
             client_id=f"{self._client_id}{EDGE_SUFFIX}{name}" if self._client_id else "",
             will=None,
+            clean_start=self._connect.clean_start and not (is_again and asked.session_expiry_s),
             keepalive_s=0,  # the client's own silence is the central broker's business
             properties=properties,
         )
@@ -310,25 +316,34 @@ class ProxyCore:
 
     def _let_in(self, way: _Way, connack: Connack) -> list[Effect]:
         if way.name != CENTRAL:
-            if connack.reason_code:
-                return self.way_lost(way.name)
-            way.is_open, waiting, way.waiting = True, way.waiting, []
-            way.is_resumed = connack.session_present
-            if not waiting and not way.is_resumed and way.name not in self.table.edges:
-                return self._not_needed(way.name)
-            return [ToWay(way.name, b"".join(waiting))] if waiting else []
+            return self._edge_lets_in(way, connack)
         self._client_id = connack.properties.assigned_client_id or self._client_id
         if self._client_id:
             self._ids = self._ids_of(self._client_id)
         effects: list[Effect] = [ToClient(encode(connack, self._version))]
+        self._is_in = not connack.reason_code
         assert self._connect is not None
         if not connack.session_present:
             self._ids.clear()
         way.is_resumed = connack.session_present
-        for edge in self._to_visit(self._connect, connack):
-            # The client may have sent packets for some of them already: it need not wait for its CONNACK.
-            effects += self._open(edge) if edge not in self._unmet and edge not in self._ways else []
+        asked = [name for name in self._ways if name != CENTRAL] if self._is_in else []
+        for edge in dict.fromkeys((*asked, *self._to_visit(self._connect, connack))):
+            effects += self._open(edge)
         return effects
+
+    def _edge_lets_in(self, way: _Way, connack: Connack) -> list[Effect]:
+        if connack.reason_code:
+            effects = self.way_lost(way.name)
+            self._deaf.discard(way.name)  # it will not have the client
+            return effects
+        way.is_open, waiting, way.waiting = True, way.waiting, []
+        way.is_resumed = connack.session_present
+        if not waiting and not way.is_resumed and way.name not in self.table.edges:
+            return self._not_needed(way.name)
+        moved = sorted(self._ids.moved.pop(way.name, ()))
+        # A foreign central broker has other topics: there is nothing that could come twice.
+        left = self._leave(way, moved) if moved and way.is_resumed and not self.table.is_foreign else []
+        return [*left, ToWay(way.name, b"".join(waiting))] if waiting else left
 
     def _to_visit(self, connect: packets.Connect, connack: Connack) -> tuple[str, ...]:
         """What waits at edge brokers must come without being asked for, also where filters have been. And of a session
@@ -359,9 +374,13 @@ class ProxyCore:
             return [*(CloseWay(other) for other in self._ways), CloseClient()]
         self._unmet.add(name)
         self._ids.forget(name)
+        if way.is_resumed or (not way.is_open and self._ways[CENTRAL].is_resumed):
+            self._deaf.add(name)
+        if way.subscriptions:
+            self._ids.moved.setdefault(name, set()).update(way.subscriptions)
         effects: list[Effect] = [CloseWay(name)]
         effects += self._ask_central_instead(name, way)
-        effects += [ToWay(CENTRAL, data) for data in way.waiting if data[0] & NOT_RETAIN == QOS0_PUBLISH]
+        effects += _at_once(way)
         for packet_id in list(self._orphans):
             effects += self._orphan_released(packet_id, name)
         for packet_id, (owner, packet) in list(self._sent.items()):
@@ -369,6 +388,20 @@ class ProxyCore:
                 self._sent[packet_id] = CENTRAL, packet
                 effects.append(self._central(packet))
         return effects
+
+    @property
+    def missed(self) -> frozenset[str]:
+        """Edge brokers that were lost with subscriptions that we could not move, for we have not seen them."""
+        return frozenset(self._deaf & self._unmet) if self._is_in and not self._is_over else frozenset()
+
+    def is_with(self, name: str) -> bool:
+        way = self._ways.get(name)
+        return way is not None and way.is_open
+
+    def way_back(self, name: str) -> list[Effect]:
+        """An edge broker may be there again, and with it what waits there and what was subscribed there."""
+        self._unmet.discard(name)
+        return self._open(name, True) if name not in self._ways else []
 
     def _ask_central_instead(self, name: str, way: _Way) -> list[Effect]:
         """Subscriptions, those that wait for an answer too: that answer is the central broker's then."""
@@ -460,13 +493,15 @@ class ProxyCore:
         effects: list[Effect] = []
         for name, way in list(self._ways.items()):
             left = [one for one in ways if name not in ways[one] and (way.is_resumed or one in way.subscriptions)]
-            for one in left:
-                way.subscriptions.pop(one, None)
-            if left:
-                packet_id = self._own_id()
-                self._parts[name, packet_id] = _Part(None, [], [])
-                effects += self._to(name, packets.Unsubscribe(packet_id, left))
+            effects += self._leave(way, left) if left else []
         return effects
+
+    def _leave(self, way: _Way, filters: list[str]) -> list[Effect]:
+        for one in filters:
+            way.subscriptions.pop(one, None)
+        packet_id = self._own_id()
+        self._parts[way.name, packet_id] = _Part(None, [], [])
+        return self._to(way.name, packets.Unsubscribe(packet_id, filters))
 
     def _sends_away(self, way: _Way, packet: packets.Disconnect) -> list[Effect]:
         if way.name != CENTRAL:
@@ -474,6 +509,11 @@ class ProxyCore:
         self._is_over = True
         closing = [CloseWay(name) for name in self._ways]
         return [ToClient(encode(packet, self._version)), *closing, CloseClient()]
+
+
+def _at_once(way: _Way) -> list[Effect]:
+    """QoS 0 messages that wait for a broker: the central one gets them instead."""
+    return [ToWay(CENTRAL, data) for data in way.waiting if data[0] & NOT_RETAIN == QOS0_PUBLISH]
 
 
 def _whole(first: int, body: bytes) -> bytes:

@@ -17,6 +17,7 @@ class PacketIds:
         self._by_broker: dict[tuple[str, int], int] = {}
         self._by_client: dict[int, tuple[str, int]] = {}
         self._last = 0
+        self.moved: dict[str, set[str]] = {}  # filters of an edge broker that was lost, and is subscribed elsewhere
 
     def __len__(self) -> int:
         return len(self._by_client)
@@ -53,6 +54,7 @@ class PacketIds:
     def clear(self) -> None:
         self._by_broker.clear()
         self._by_client.clear()
+        self.moved.clear()
 
     def forget(self, way: str) -> None:
         for mine in [mine for mine, (owner, _) in self._by_client.items() if owner == way]:

@@ -15,6 +15,7 @@ from metromq.gateway.tunnel import FrameReader, pack
 READ_BYTES = 1 << 16
 DIAL_S = 3.0  # an edge broker that does not answer by then is gone
 AGAIN_S = 1.0  # before it is tried again
+LOOK_AGAIN_S = 2.0  # after edge brokers that were lost
 PATIENCE_S = 1.0  # so long a tunnel waits for a client that does not read, and its other clients with it
 WAITING_BYTES = 1 << 16  # for a client; beyond that it is waited for
 MOST_SESSIONS = 100_000  # whose packet identifiers are remembered, the last ones
@@ -145,6 +146,12 @@ class _Client:
     async def lost_way(self, name: str) -> None:
         try:
             await self._run(self._core.way_lost(name))
+        except Exception:  # as above
+            self._close()
+
+    async def find_again(self, name: str) -> None:
+        try:
+            await self._run(self._core.way_back(name))
         except Exception:  # as above
             self._close()
 
@@ -286,6 +293,18 @@ class Proxy:
         except OSError as error:
             raise ConfigError(f"listen {host}:{port}", f"cannot listen: {error.strerror}") from error
         self.port = int(self._server.sockets[0].getsockname()[1])
+        if not self.options.is_foreign:  # what has moved to a broker of another city would have to be moved back
+            self.spawn(self._look_again())
+
+    async def _look_again(self) -> None:
+        """For edge brokers that are missed: one client tries, and if it gets in the others follow."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            for name in list(self.tunnels):
+                lost = [client for client in self._clients if name in client.core.missed]
+                is_back = any(client.core.is_with(name) for client in self._clients)
+                for client in lost if is_back else lost[:1]:
+                    await client.find_again(name)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(self, reader, writer)

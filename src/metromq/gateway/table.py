@@ -18,7 +18,7 @@ class DelegationTable:
 
     def __init__(self, entries: Mapping[str, str], is_foreign: bool = False, others: Iterable[str] = ()) -> None:
         self._entries = sorted(entries.items(), key=lambda entry: wildness(entry[0]))  # the narrowest first
-        self._is_foreign = is_foreign
+        self.is_foreign = is_foreign
         self.known: dict[bytes, str] = {}
         self.edges = tuple(dict.fromkeys(entries.values()))
         self.all_edges = tuple(dict.fromkeys((*self.edges, *others)))
@@ -42,5 +42,5 @@ class DelegationTable:
         within = next((edge for text, edge in self._entries if covers(text, plain)), None)
         if within is not None:
             return (within,)
-        touched = [edge for text, edge in self._entries if overlaps(text, plain)] if self._is_foreign else []
+        touched = [edge for text, edge in self._entries if overlaps(text, plain)] if self.is_foreign else []
         return (CENTRAL, *dict.fromkeys(touched))
