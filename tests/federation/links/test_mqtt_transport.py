@@ -8,7 +8,7 @@ from metromq.federation.links.mqtt_transport import (
     MqttTransport,
 )
 from metromq.federation.links.transport import OpenWay
-from metromq.protocol.wire import MQTT5, PUBACK, Ack, Connack, Framer, Packet, Publish, decode, encode
+from metromq.protocol.wire import MQTT5, PUBACK, Ack, Connack, Framer, Packet, Properties, Publish, decode, encode
 from metromq.protocol.wire.packets import Pingreq
 
 PEER = "b2"
@@ -36,8 +36,9 @@ class Stream:
 class World:
     """A transport whose peer is played by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, connack: Connack | None = None) -> None:
         self.now = 0.0
+        self.connack = connack or Connack()
         self.way: OpenWay | None = None
         self.settled_as: list[tuple[int, bool]] = []
         self.problems: list[str] = []
@@ -54,7 +55,7 @@ class World:
     def let_in(self) -> None:
         assert self.line is not None
         self.line.connected(self.stream)
-        self.says(Connack())
+        self.says(self.connack)
         self.stream.take()
 
     def says(self, *packets: Packet) -> None:
@@ -111,6 +112,21 @@ def test_more_than_a_window_waits_and_keeps_its_order() -> None:
         assert isinstance(packet, Publish)
         world.says(Ack(PUBACK, packet.packet_id))
     assert world.settled_as == [(token, True) for token in tokens]
+
+
+def test_a_peer_that_allows_less_gets_less_at_a_time() -> None:
+    """[MQTT-3.3.4-9]: a broker whose `receive_maximum` is small would close the link."""
+    world = World(Connack(properties=Properties(receive_maximum=3)))
+    for number in range(10):
+        world.send(b"%d" % number)
+    payloads: list[bytes] = []
+    while sent := world.stream.take():
+        assert len(sent) <= 3
+        for packet in sent:
+            assert isinstance(packet, Publish)
+            payloads.append(packet.payload)
+            world.says(Ack(PUBACK, packet.packet_id))
+    assert payloads == [b"%d" % number for number in range(10)]
 
 
 def test_packet_identifiers_come_around() -> None:

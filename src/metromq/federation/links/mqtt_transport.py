@@ -150,6 +150,7 @@ class _Way:
         self._token = 0  # of the last parcel that must be stored
         self._under_way: dict[int, int] = {}  # tokens of such parcels by the packet identifiers of their PUBLISH
         self._waiting: deque[tuple[int, int, bytes]] = deque()  # those for which there is no room yet
+        self._room = MAX_BATCHES_UNDER_WAY  # of parcels under way: a peer may allow less [MQTT-3.3.4-9]
 
     def tick(self, now: float) -> None:
         line = self._line
@@ -180,6 +181,8 @@ class _Way:
             elif isinstance(effect, Opened):
                 self.is_open = True
                 self._tries = 0
+                allowed = effect.connack.properties.receive_maximum or MAX_BATCHES_UNDER_WAY
+                self._room = min(MAX_BATCHES_UNDER_WAY, allowed)
                 self.events.opened(self)
             else:
                 assert isinstance(effect, Closed)  # nothing is asked of the core but to connect
@@ -197,7 +200,7 @@ class _Way:
         self._token += 1
         packet_id = self._token % 65535 + 1  # free: the last ones to have had it were settled long ago
         packet = encode_publish(MQTT5, kind.encode(), parcel, 1, False, False, packet_id)
-        if len(self._under_way) < MAX_BATCHES_UNDER_WAY:
+        if len(self._under_way) < self._room:
             self._under_way[packet_id] = self._token
             line.stream.write(packet)
         else:
