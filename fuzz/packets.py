@@ -72,6 +72,12 @@ class ListLog(Log):
     def scan(self, offset: int) -> Iterator[tuple[int, int, bytes]]:
         return iter(self.records[self.places[offset] :] if offset < len(self.places) else [])
 
+    def full(self) -> bool:
+        return False
+
+    def next_offset(self) -> int:
+        return len(self.places)
+
 
 class TwoSteps(Access):
     """Lets everyone in; the method `X` asks one question more, so that AUTH has a place."""
