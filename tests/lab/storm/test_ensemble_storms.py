@@ -46,7 +46,7 @@ def test_a_coordinator_that_hears_only_the_first_of_several_facts_is_found(monke
 
 
 def test_what_a_dead_worker_was_asked_another_answers() -> None:
-    city = SimulatedStorm(history_of(1, routing="overlay", coordination="workers")).city
+    city = SimulatedStorm(history_of(2, routing="overlay", coordination="workers")).city  # topics are kept for an hour
     assert city.workers is not None
     assert city.ensemble is not None
     city.start()

@@ -320,7 +320,8 @@ class Watch:
     def next_us(self, now_us: int) -> int:
         """When there is something to do if nobody says anything: a greeting, or a silence that becomes too long."""
         patience_us = self._least_us - self._sooner_us()
-        next_us = self._greet_us - self._interval_us // (2 * EARLY)  # a tick that is later would seem to be late
+        # Where ticks are rare one that is later would seem to be late.
+        next_us = self._greet_us - (self._interval_us // (2 * EARLY) if self.is_wide else 0)
         for member in self._members.values():
             if not member.gone:
                 next_us = min(next_us, member.heard_us + patience_us)

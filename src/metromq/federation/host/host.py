@@ -221,8 +221,14 @@ class Host:
             due_at = min(due_at, timer_at)
         if due_at <= now:
             return self.tick_s
-        longest_s = min(self._hello_s, LONGEST_REST_S) if self._is_calm() else self.tick_s
-        return min(max(due_at - now, BUSY_TICK_S), longest_s)
+        return min(max(due_at - now, BUSY_TICK_S), self._longest_s())
+
+    def _longest_s(self) -> float:
+        if not self._is_calm():
+            return self.tick_s
+        city = self.node.city
+        is_large = len(city.names) > city.membership.mesh_up_to
+        return min(self._hello_s, LONGEST_REST_S) if is_large else min(self._hello_s / 2, LONGEST_TICK_S)
 
     def _is_calm(self) -> bool:
         """Whether nothing is going on: all that ticks are for is to greet, and to notice what does not come."""
