@@ -196,6 +196,15 @@ def fires_the_will(taken: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
+def takes_all_for_acknowledged(lost: Callable[..., None]) -> Callable[..., None]:
+    def planted(self: Link, problem: str) -> None:
+        while self._batches:
+            self.settled(self._batches[0][0], True)
+        lost(self, problem)
+
+    return planted
+
+
 def drops_what_waits(begin: Callable[..., None]) -> Callable[..., None]:
     def planted(self: Departures, session: Any, *rest: Any) -> None:
         backlog = session.backlog
@@ -238,7 +247,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda self, moved: []),
     "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
     "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
-    "what was not acknowledged is not sent again": (Link, "lost", lambda _: nothing),
+    "what was not acknowledged is not sent again": (Link, "lost", takes_all_for_acknowledged),
     "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda *_: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
@@ -256,7 +265,6 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
     "what is not released stays behind": (44,),
-    "what was not acknowledged is not sent again": (78,),
 }
 
 
