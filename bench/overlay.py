@@ -77,8 +77,8 @@ def _servers_cpu_s(supervisor: Supervisor) -> float:
 
 
 def _ask_all(addresses: tuple[str, ...], count: int, at_once: int) -> float:
-    from metromq.broker.peers.asking import Asking
     from metromq.broker.peers.worker import CoordinationWorker
+    from metromq.broker.peers.worker_requests import WorkerRequests
     from metromq.broker.peers.znodes import Servers
 
     city = grid_city("overlay", count=2)
@@ -103,14 +103,14 @@ def _ask_all(addresses: tuple[str, ...], count: int, at_once: int) -> float:
     def count_answer(asks: tuple[Fact, ...], facts: tuple[Fact, ...]) -> None:
         answered[0] += len(asks)
 
-    asking = Asking(city.names[0], servers, later, count_answer)
+    requests = WorkerRequests(city.names[0], servers, later, count_answer)
     servers.client.start()
     try:
-        asking.enter()
-        _until(lambda: asking.ask(()), jobs, lock)
+        requests.enter()
+        _until(lambda: requests.ask(()), jobs, lock)
         asks = [Fact(REQUEST, key_of(PUBLISHES, f"new/{number}"), city.names[0], 0) for number in range(count)]
         start = time.monotonic()
-        asking.ask(tuple(asks), at_once)
+        requests.ask(tuple(asks), at_once)
         _until(lambda: answered[0] >= count, jobs, lock)
         took_s = time.monotonic() - start
     finally:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from metromq.cli.main import group
-from metromq.cli.pipeline import asking, keeping, loading
+from metromq.cli.pipeline import loading, queries, upkeep
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def on_session(spark: SparkSession) -> Iterator[None]:
         yield spark
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (asking, keeping, loading):
+        for module in (queries, upkeep, loading):
             patch.setattr(module, "spark_session", session)
         yield
 

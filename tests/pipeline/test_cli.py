@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from metromq.cli.pipeline import keeping, loading
+from metromq.cli.pipeline import loading, upkeep
 from metromq.cli.pipeline.printing import show
 from metromq.errors import UsageError
 from metromq.pipeline.jobs import lake_lock
@@ -132,7 +132,7 @@ def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
 def test_ages_are_checked(text: str) -> None:
     with pytest.raises(UsageError, match="for example 30d"):
-        keeping.age(text)
+        upkeep.age(text)
 
 
 def test_a_setting_without_a_value_is_named(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from metromq.errors import ConnectionLost, UsageError
 from metromq.journal import Journal
 from metromq.journal.identity import read_id
 from metromq.moments import text_of
-from metromq.pipeline import asking, network
-from metromq.pipeline.asking import BrokerPlace
+from metromq.pipeline import broker_lines, network
+from metromq.pipeline.broker_lines import BrokerPlace
 from metromq.pipeline.network import NetworkOptions
 from metromq.pipeline.source import JournalBatchReader, JournalOptions, JournalStreamReader, read_slice
 from metromq.protocol.replay import BUSY, FetchAnswer, FetchRequest, failed
@@ -152,7 +152,7 @@ def test_a_read_that_is_to_be_complete_leaves_no_broker_out(city: Path, monkeypa
 def test_a_broker_that_answers_late_is_waited_for(city: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "RETRY_S", 0.01)
     asked: list[str] = []
-    real = asking.ask_once
+    real = broker_lines.ask_once
 
     def late(place: BrokerPlace, request: FetchRequest) -> FetchAnswer:
         asked.append(str(place))

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from metromq.errors import ConnectRefused, MqttError, UsageError
 from metromq.moments import time_of
-from metromq.pipeline.asking import BrokerLine, BrokerPlace, ask_once, give_back, take_line
+from metromq.pipeline.broker_lines import BrokerLine, BrokerPlace, ask_once, give_back, take_line
 from metromq.pipeline.decode import decode_records
 from metromq.pipeline.keys import JournalKey, place_key, place_name
 from metromq.protocol import reasons

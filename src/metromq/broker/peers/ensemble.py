@@ -11,7 +11,7 @@ from kazoo.client import KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from metromq.broker import logs
-from metromq.broker.peers.asking import Asking
+from metromq.broker.peers.worker_requests import WorkerRequests
 from metromq.broker.peers.znodes import BATCH, PROBLEMS, FactStore, Job, Servers, quoted, unquoted
 from metromq.broker.write_cycle import WriteCycle
 from metromq.federation import City
@@ -33,7 +33,7 @@ class Ensemble:
         self._servers = Servers(city)
         self._client = self._servers.client
         self._store = FactStore(self._servers, self._watched)
-        self._asking = Asking(host.name, self._servers, self._watched, self._answered, self._assigned)
+        self._requests = WorkerRequests(host.name, self._servers, self._watched, self._answered, self._assigned)
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="zookeeper", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Ensemble:
         self._read_members()
         self._store.forget()
         self._read_log()
-        self._asking.enter()
+        self._requests.enter()
         self._said(self._coordinator.connected)
         logs.info("the ensemble is there", servers=",".join(self._city.zookeeper.servers), path=self._servers.root)
 
@@ -176,7 +176,7 @@ class Ensemble:
 
     def _ask_all(self, asks: tuple[Fact, ...]) -> None:
         try:
-            is_asked = self._asking.ask(asks)
+            is_asked = self._requests.ask(asks)
         except PROBLEMS:
             self._failed(asks)
             raise

@@ -16,7 +16,7 @@ from kazoo.client import KazooState
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from metromq.broker import logs
-from metromq.broker.peers.asking import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
+from metromq.broker.peers.worker_requests import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
 from metromq.broker.peers.znodes import PROBLEMS, FactStore, Job, Servers, packed, quoted, row, unquoted
 from metromq.federation import City
 from metromq.federation.coordination import Fact

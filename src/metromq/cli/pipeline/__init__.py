@@ -2,11 +2,11 @@
 
 import click
 
-from metromq.cli.pipeline.asking import sql_command, tables_command, what_if_command
 from metromq.cli.pipeline.clustering import clusters_command
-from metromq.cli.pipeline.keeping import check_command, compact_command, expire_command, repair_command
 from metromq.cli.pipeline.loading import record, refresh_command, run_command
 from metromq.cli.pipeline.options import examples
+from metromq.cli.pipeline.queries import sql_command, tables_command, what_if_command
+from metromq.cli.pipeline.upkeep import check_command, compact_command, expire_command, repair_command
 from metromq.errors import UsageError
 
 

@@ -38,7 +38,7 @@ from metromq.control.core import (
     removal_steps,
     undo_steps,
 )
-from metromq.control.manager.answers import (
+from metromq.control.manager.api_types import (
     DelegationBody,
     DeviceAnswer,
     DeviceBody,

@@ -40,7 +40,7 @@ def workers_there(servers: Servers, watch: Callable[[Any], None]) -> tuple[str, 
 
 
 @final
-class Asking:
+class WorkerRequests:
     """`answered` gets what was asked, and the facts that answer it; `assigned` who decides, and all workers."""
 
     def __init__(
