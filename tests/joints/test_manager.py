@@ -139,7 +139,10 @@ def test_a_filter_that_is_a_part_of_a_wider_one_is_its_owners_and_is_a_filter_ag
         assert owners(door) == {"noise/#": FIRST, "noise/a/b": CENTRAL}
         hand("noise/#", "")
         wait_for(lambda: owners(door) == {"noise/+/level": FIRST}, "the service has its topics where it is")
-        assert {plan["phase"] for plan in door.ask("GET", "/plans")} == {"done"}
+        wait_for(
+            lambda: {plan["phase"] for plan in door.ask("GET", "/plans")} == {"done"},
+            "the manager's own plans end well, too",
+        )
 
 
 def test_a_tunnel_stays_where_filters_were_for_what_waits_there(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_a_tunnel_stays_where_filters_were_for_what_waits_there(tmp_path: Path) 
         file = tmp_path / "manager" / "run" / f"tunnel-{FIRST}.pid"
         before = file.read_text()
         os.kill(int(before), signal.SIGKILL)
-        wait_for(lambda: file.read_text() not in ("", before), "it is started again")
+        wait_for(lambda: file.exists() and file.read_text() not in ("", before), "it is started again")
         wait_for(lambda: list(edges()) == [FIRST], "and proxies are told")
 
 
