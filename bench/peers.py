@@ -25,7 +25,7 @@ NATS_VENV = BUILD / "nats"
 ZENOH_VENV = BUILD / "zenoh"
 FETCHED = ("amqtt", "nats", "zenoh")  # peers that pip installs, each into a virtual environment of its own
 ZENOH_LOAD = Path(__file__).parent / "zenoh_load.py"
-START_S = 20.0
+START_S = 120.0  # a journal of millions of rows without a snapshot is read whole
 BUSY_POLL_S = "0.003"
 
 # A bench connects faster and more than a city does; everything else keeps its default.
