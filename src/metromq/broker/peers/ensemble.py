@@ -3,22 +3,19 @@
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, final
 
 from kazoo.client import KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from metromq.broker import logs
 from metromq.broker.peers.worker_requests import WorkerRequests
-from metromq.broker.peers.znodes import BATCH, PROBLEMS, FactStore, Job, Servers, quoted, unquoted
+from metromq.broker.peers.znodes import BATCH, PROBLEMS, RETRY_S, FactStore, Job, Servers, pause, quoted, unquoted
 from metromq.broker.write_cycle import WriteCycle
 from metromq.federation import City
 from metromq.federation.coordination import REQUEST, WANTED, Event, Fact, ZooKeeperCoordinator
 from metromq.federation.host import Host
-
-RETRY_S: Final = 1.0
 
 
 @final
@@ -84,6 +81,8 @@ class Ensemble:
         elif not self._stops:
             self._said(self._coordinator.lost)
             logs.warning("the ensemble is away; known routes are used", state=state)
+            if state == KazooState.LOST:
+                self._jobs.put(self._connect)
 
     def _watched(self, job: Job) -> Callable[[Any], None]:
         return lambda event: self._jobs.put(job)
@@ -97,12 +96,14 @@ class Ensemble:
             except PROBLEMS as problem:
                 logs.warning("the ensemble did not answer; trying again", problem=repr(problem))
                 if self._client.connected:
-                    time.sleep(RETRY_S)
+                    pause(RETRY_S)
                     self._jobs.put(self._enter)
         self._servers.close()
 
     def _connect(self) -> None:
-        self._client.start_async()  # goes on trying for ever, and tells the listener
+        """Goes on trying for ever; the listener hears of it."""
+        if not self._stops and not self._servers.connect():
+            self._jobs.put(self._connect)
 
     def _enter(self) -> None:
         """A session is there, new or kept: be a member, watch, and read everything."""

@@ -8,7 +8,6 @@ again. What a dead worker has not answered the leader moves to the others.
 
 import json
 import queue
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
@@ -17,12 +16,11 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 
 from metromq.broker import logs
 from metromq.broker.peers.worker_requests import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
-from metromq.broker.peers.znodes import PROBLEMS, FactStore, Job, Servers, packed, quoted, row, unquoted
+from metromq.broker.peers.znodes import PROBLEMS, RETRY_S, FactStore, Job, Servers, packed, pause, quoted, row, unquoted
 from metromq.federation import City
 from metromq.federation.coordination import Fact
 from metromq.federation.routing import Request, Worker, assigned, split_key, topics_of
 
-RETRY_S: Final = 1.0
 # A transaction may have a megabyte, and the more is answered in one, the less each answer waits for disks. What an
 # answer takes is estimated, generously, from the request: its own bytes, several times, and so much beside.
 MOST_BYTES: Final = 500_000
@@ -52,14 +50,14 @@ class CoordinationWorker:
 
     def run(self) -> None:
         self._client.add_listener(self._state_changed)
-        self._client.start_async()
+        self._jobs.put(self._connect)
         while (job := self._jobs.get()) is not None:
             try:
                 job()
             except PROBLEMS as problem:
                 logs.warning("the ensemble did not answer; trying again", problem=repr(problem))
                 if self._client.connected:
-                    time.sleep(RETRY_S)
+                    pause(RETRY_S)
                     self._jobs.put(self._enter)
         self._servers.close()
 
@@ -71,9 +69,16 @@ class CoordinationWorker:
             self._jobs.put(self._enter)
         else:
             logs.warning("the ensemble is away", state=state)
+            if state == KazooState.LOST:
+                self._jobs.put(self._connect)
 
     def _watched(self, job: Job) -> Callable[[Any], None]:
         return lambda event: self._jobs.put(job)
+
+    def _connect(self) -> None:
+        """Goes on trying for ever; the listener hears of it."""
+        if not self._servers.connect():
+            self._jobs.put(self._connect)
 
     # Being there.
 

@@ -20,6 +20,7 @@ are. Writers delete their entries after a while; a broker that finds that it has
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
@@ -27,9 +28,11 @@ from urllib.parse import quote, unquote
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
+from metromq.broker import logs
 from metromq.errors import ConfigError
 from metromq.federation import City
 from metromq.federation.coordination import CLUSTER, PUBLISHER, SUBSCRIBER, WANTED, Fact
@@ -37,11 +40,22 @@ from metromq.federation.coordination import CLUSTER, PUBLISHER, SUBSCRIBER, WANT
 BATCH: Final = 200  # facts in a transaction; a transaction may have a megabyte
 AT_ONCE: Final = 1000  # reads
 KEEP_LOG_S: Final = 60.0
+# Between two tries to reach servers, at most. Kazoo's own hour is longer than others wait for a broker that is missed.
+RETRY_S: Final = 1.0
 ABOUT_TOPICS: Final = frozenset((CLUSTER, PUBLISHER, SUBSCRIBER, WANTED))
 PROBLEMS: Final = (KazooException, KazooTimeoutError, OSError)
 
 Job = Callable[[], None]
 Watched = Callable[[Job], Callable[[Any], None]]
+
+
+def pause(seconds: float) -> None:
+    """Not by `time.sleep`, which fails where libfaketime has set the clock wrong."""
+    threading.Event().wait(seconds)
+
+
+class _Threads(SequentialThreadingHandler):  # type: ignore[misc]
+    sleep_func = staticmethod(pause)
 
 
 def quoted(name: str) -> str:
@@ -71,8 +85,25 @@ class Servers:
             auth = [("digest", f"{settings.user}:{password}")]
         self.root = settings.chroot or f"/metromq/{quoted(city.name)}"
         self.client = KazooClient(
-            ",".join(settings.servers), settings.session_timeout_ms / 1000, auth_data=auth, default_acl=self.acl
+            ",".join(settings.servers),
+            settings.session_timeout_ms / 1000,
+            handler=_Threads(),
+            auth_data=auth,
+            default_acl=self.acl,
+            connection_retry={"max_tries": -1, "max_delay": RETRY_S, "max_jitter": 0.5, "sleep_func": pause},
         )
+
+    def connect(self) -> bool:
+        """Waits a moment for one. Kazoo tries for ever, unless the password is wrong or its thread has died."""
+        try:
+            if self.client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+                self.client.start_async().wait(RETRY_S)
+            elif not self.client.connected:
+                pause(RETRY_S / 5)
+        except PROBLEMS as problem:
+            logs.warning("the ensemble cannot be reached", problem=repr(problem))
+            pause(RETRY_S)
+        return bool(self.client.connected)
 
     def path(self, *names: str) -> str:
         return "/".join((self.root, *names))
