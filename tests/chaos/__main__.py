@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from metromq.lab.storm.command import breaches_of, rule_of
-from metromq.lab.storm.history import History, history_of, parse_history
+from metromq.lab.storm.history import COORDINATIONS, PLAYED, History, parse_history
 from metromq.lab.storm.shrinking import shrunk
 from tests.chaos.brokers import FAKETIME
-from tests.chaos.playing import STEPS, breaches_live, play_live
+from tests.chaos.playing import STEPS, breaches_live, live_history, play_live
 from tests.chaos.steady import storm
 
 
@@ -18,13 +18,29 @@ from tests.chaos.steady import storm
 @click.option("--seeds", default=20, show_default=True, help="How many storms.")
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--steps", default=STEPS, show_default=True)
+@click.option("--routing", type=click.Choice(PLAYED), default="", help="Of every storm; otherwise each seed draws one.")
+@click.option(
+    "--coordination",
+    type=click.Choice(COORDINATIONS),
+    default="",
+    help="zookeeper: on three servers with faults of their own; workers: the same, with coordination workers.",
+)
 @click.option("--jobs", default=4, show_default=True, help="Cities at a time.")
 @click.option("--save", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
 @click.option("--shrink", default=0, metavar="PLAYS", help="Shrink what fails, with at most so many plays of it.")
 @click.option("--replay", type=click.Path(path_type=Path, exists=True), help="Play this story instead.")
 @click.option("--steady", "seconds", type=float, help="Nine brokers under steady traffic instead, for so many seconds.")
 def main(
-    seeds: int, first: int, steps: int, jobs: int, save: Path, shrink: int, replay: Path | None, seconds: float | None
+    seeds: int,
+    first: int,
+    steps: int,
+    routing: str,
+    coordination: str,
+    jobs: int,
+    save: Path,
+    shrink: int,
+    replay: Path | None,
+    seconds: float | None,
 ) -> None:
     """Kills, freezes, cuts and wrong clocks on live brokers with paho's clients; the contract's judge looks on."""
     if seconds is not None:
@@ -36,11 +52,13 @@ def main(
         click.echo("\n".join(found) or "The contract was kept.")
         sys.exit(1 if found else 0)
     failed = 0
-    for number, (seed, breaches) in enumerate(play_live(range(first, first + seeds), jobs, steps), 1):
-        click.echo(f"{number} of {seeds}: seed {seed}: {len(breaches)} breaches {breaches[0] if breaches else ''}")
+    histories = [live_history(seed, steps, routing, coordination) for seed in range(first, first + seeds)]
+    for number, (history, breaches) in enumerate(play_live(histories, jobs), 1):
+        verdict = f"{len(breaches)} breaches {breaches[0] if breaches else ''}"
+        click.echo(f"{number} of {seeds}: seed {history.seed}: {verdict}")
         if breaches:
             failed += 1
-            _tell(history_of(seed, steps=steps), breaches, save, shrink)
+            _tell(history, breaches, save, shrink)
     click.echo(f"{seeds - failed} kept the contract, {failed} did not")
     sys.exit(1 if failed else 0)
 

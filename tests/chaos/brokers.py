@@ -20,6 +20,7 @@ from metromq.errors import UsageError
 from metromq.federation import BrokerStatus, City, broker_from_json, split_address
 from metromq.journal.codec import HEAD_BYTES, HEADER_BYTES
 from metromq.lab.storm.stage import revised
+from tests.chaos.ensemble import LiveEnsemble, StandsStill
 from tests.chaos.relay import Relay, Way
 
 T = TypeVar("T")
@@ -27,10 +28,6 @@ DEADLINE_S = 120.0  # far beyond what any machine needs; only a hang reaches it
 TICK_S = 0.1
 STALL_S = 0.5  # who takes longer to answer may miss hellos, as if it had been frozen
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
-
-
-class StandsStill(AssertionError):
-    """A broker that should run does not answer, or has ended by itself."""
 
 
 class BrokerProcess:
@@ -150,7 +147,10 @@ class Brokers:
     by it, the steps of the history and the margins of the judge, takes longer, and means the same.
     """
 
-    def __init__(self, city: City, data: Path, skews_s: tuple[float, ...], durability: str = "os") -> None:
+    def __init__(
+        self, city: City, data: Path, skews_s: tuple[float, ...], durability: str = "os", on: str = "embedded"
+    ) -> None:
+        """`on`: what they coordinate on, in the words of a history."""
         self.city = city
         self.data = data
         self._loop = asyncio.new_event_loop()
@@ -166,9 +166,17 @@ class Brokers:
         self.doors: dict[str, Relay] = {}
         for relay in self.relays.values():
             self.run(relay.open())
+        self.ensemble = LiveEnsemble(city, data, on == "workers", self.run) if on != "embedded" else None
+        if self.ensemble is not None:
+            self.ensemble.open()
         self.by_name = {
             name: BrokerProcess(
-                city, name, data, skew_s, {o: relay for (n, o), relay in self.relays.items() if n == name}, durability
+                self.ensemble.city_of(name) if self.ensemble is not None else city,
+                name,
+                data,
+                skew_s,
+                {o: relay for (n, o), relay in self.relays.items() if n == name},
+                durability,
             )
             for name, skew_s in zip(city.names, skews_s, strict=True)
         }
@@ -196,6 +204,8 @@ class Brokers:
     def close(self) -> None:
         for broker in self.by_name.values():
             broker.kill()
+        if self.ensemble is not None:
+            self.ensemble.close()
 
         async def end() -> None:
             for relay in (*self.relays.values(), *self.doors.values()):
@@ -269,15 +279,19 @@ class Brokers:
 
     # Rest.
 
-    async def is_quiet(self) -> bool:
-        """Whether links are up, nothing waits for peers or clients, and everybody knows the same."""
+    async def unrest(self) -> str:
+        """What is not at rest: a link, what waits for a peer, or a broker that knows something else than the others."""
         try:
             statuses = [await broker.status() for broker in self.by_name.values()]
-        except NoAnswer:
-            return False
-        links = [link for status in statuses for link in status.links]
-        is_idle = not any(link.backlog for link in links) and all(link.state == "up" for link in links)
-        return is_idle and len({status.table for status in statuses}) == 1
+        except NoAnswer as problem:
+            return str(problem)
+        for status in statuses:
+            for link in status.links:
+                if link.backlog or link.state != "up":
+                    return f"{status.name}: {link.backlog} wait for {link.peer}, which is {link.state} {link.problem}"
+            if set(status.alive) != self.by_name.keys():
+                return f"{status.name} takes only {', '.join(status.alive)} for alive"
+        return "" if len({status.table for status in statuses}) == 1 else "brokers have different facts"
 
 
 async def _made(there: type[Way], back: type[Way]) -> Relay:

@@ -1,22 +1,26 @@
 """Plays a history on live, compiled broker processes with paho's clients, and writes down what they saw."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from metromq.control.city_status import NoAnswer
 from metromq.federation import grid_city
 from metromq.lab.storm.history import TOPICS, History
 from metromq.lab.storm.seen import Delivered, Seen, Wish
 from metromq.lab.storm.stage import GOODBYE, SLIP, Stage
 from metromq.protocol.wire import MQTT5
-from tests.chaos.brokers import DEADLINE_S, Brokers, StandsStill
+from tests.chaos.brokers import DEADLINE_S, Brokers
 from tests.chaos.devices import Device, Event
+from tests.chaos.ensemble import StandsStill
 
 LONGEST_DELAY_S = 3.0  # of a will: virtual time makes longer ones for free
 LAST_S = 3.0  # for everybody to take what waits
 REST_S = 1.5  # so long nothing comes any more
 QUIET_S = 60.0
+IDLE_S = 2  # in every second storm on an overlay topics that nobody publishes are given back so soon
 RETAINED_S = 2.0  # newcomers get what is retained within a second
 
 
@@ -30,8 +34,10 @@ class LiveStorm(Stage):
 
     def __init__(self, history: History, data: Path, durability: str = "os") -> None:
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=300)
+        if history.seed % 2:
+            city = replace(city, overlay=replace(city.overlay, idle_s=IDLE_S))
         super().__init__(history, city.names)
-        self.brokers = Brokers(city, data, history.skews_s, durability)
+        self.brokers = Brokers(city, data, history.skews_s, durability, history.coordination)
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._devices: dict[str, Device] = {}
         self._heard_at = 0.0
@@ -84,10 +90,10 @@ class LiveStorm(Stage):
         end, quiet = self.now + QUIET_S, 0
         while quiet < 2:
             self._pause(REST_S / 2)
-            is_quiet = self.brokers.run(self.brokers.is_quiet()) and self.now - self._heard_at > REST_S
-            quiet = quiet + 1 if is_quiet else 0
+            unrest = self.brokers.run(self.brokers.unrest())
+            quiet = quiet + 1 if not unrest and self.now - self._heard_at > REST_S else 0
             if self.now > end:
-                raise StandsStill(f"the city did not settle within {QUIET_S:g} s")
+                raise StandsStill(f"the city did not settle within {QUIET_S:g} s: {unrest or 'messages come'}")
 
     def _calm(self) -> None:
         """Everything is mended; everybody comes back and takes what waits."""
@@ -212,6 +218,29 @@ class LiveStorm(Stage):
 
     def heal(self) -> None:
         self.brokers.run(_heal(self.brokers))
+        if self.brokers.ensemble is not None:
+            self.brokers.ensemble.heal()
+
+    def ensemble(self, fault: str, *words: str) -> None:
+        live = self.brokers.ensemble
+        assert live is not None
+        deeds: Mapping[str, Callable[..., None]] = {
+            **{"away": live.away, "back": live.back, "fall": live.fall, "rise": live.rise, "lag": live.lag},
+            **{"unreach": live.unreach, "expire": live.expire, "fell": live.fell, "hire": live.hire},
+        }
+        deeds[fault](*words)
+
+    def mend(self) -> None:
+        if self.brokers.ensemble is not None:
+            self.brokers.ensemble.mend()
+        super().mend()
+
+    def leads(self, broker: str, topic: str) -> bool:
+        try:
+            status = self.brokers.run(self.brokers.by_name[broker].status())
+        except NoAnswer:
+            return False
+        return any(cluster.topic == topic for cluster in status.clusters)
 
     def is_awake(self, broker: str) -> bool:
         return self.brokers.by_name[broker].is_awake

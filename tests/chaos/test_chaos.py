@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from metromq.lab.storm.contract import judge
-from metromq.lab.storm.history import history_of, parse_history
+from metromq.lab.storm.history import History, history_of, parse_history
 from tests.chaos.brokers import FAKETIME
+from tests.chaos.ensemble import is_there as has_servers
 from tests.chaos.live import LiveStorm
-from tests.chaos.playing import STEPS, play_live
+from tests.chaos.playing import STEPS, live_history, play_live
 from tests.chaos.steady import storm
 from tests.lab.storm.test_storm import kinds_of
 
 SEEDS = (6, 7, 8, 27, 36)  # together they have everything that a storm can have live
-JOBS = len(SEEDS)  # cities at a time: they wait more than they work
+OVERLAYS = (("embedded", 1), ("workers", 239))  # coordination and seed
+SHORT = 40  # steps of these
 MADE = {
     *("kill", "tear", "revise", "pause", "cut", "hold", "slow", "split", "slip keeps", "slip clean", "vanish", "clear"),
     *("clock fast", "clock slow", "MQTT 4", "MQTT 5", "at another broker", "will after 0 s", "will after 2 s"),
@@ -27,10 +29,27 @@ def test_the_seeds_have_every_kind_of_fault() -> None:
     assert {kind for seed in SEEDS for kind in kinds_of(history_of(seed, steps=STEPS))} >= MADE
 
 
+def overlays() -> list[History]:
+    """Short storms; those on an ensemble only where there is one."""
+    kinds = [kind for kind in OVERLAYS if kind[0] == "embedded" or has_servers()]
+    return [live_history(seed, SHORT, "overlay", coordination) for coordination, seed in kinds]
+
+
+def test_the_storms_on_overlays_have_their_own_faults() -> None:
+    made = {
+        step.verb
+        for coordination, seed in OVERLAYS
+        for step in live_history(seed, SHORT, "overlay", coordination).steps
+    }
+    assert made >= {"topple", "restore", "fall", "rise", "fell", "hire", "away", "back", "unreach"}
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime for wrong clocks: apt install faketime")
 def test_live_storms_keep_the_contract() -> None:
-    assert {seed: found for seed, found in play_live(SEEDS, JOBS) if found} == {}
+    histories = [*map(live_history, SEEDS), *overlays()]
+    played = play_live(histories, len(histories))  # all at a time: they wait more than they work
+    assert {(history.routing, history.seed): found for history, found in played if found} == {}
 
 
 FORGETFUL = """

@@ -121,9 +121,11 @@ def kinds_of(history: History) -> Iterator[str]:
             yield f"city file {step.words[1]}"
 
 
-ENSEMBLE = {"away", "back", "unreach", "expire", "lag", "fell", "hire"}
+ENSEMBLE = {"away", "back", "unreach", "expire", "lag", "fell", "hire", "fall", "rise"}
 KINDS = {
-    *(WORDS.keys() - {"delegate", "move", "join", "leave", "route"} - ENSEMBLE),  # storms of their own have these
+    *(
+        WORDS.keys() - {"delegate", "move", "join", "leave", "route", "topple", "restore"} - ENSEMBLE
+    ),  # storms of their own have these
     *(
         "clocks close together",
         "clocks right or far apart",

@@ -372,13 +372,13 @@ def troubles(seen: Seen) -> list[tuple[float, float]]:
             continue
         if not broken:
             begun = at
-        if verb in ("heal", "start", "resume"):
+        if verb in ("heal", "start", "resume", "rise"):
             for gone in [one for one in broken if one == " ".join(words)]:
                 del broken[gone]
             if not broken and begun < at:
                 found.append((begun, at + MENDED_S))
         else:
-            broken[words[0] if verb in ("kill", "power", "tear", "pause") else ""] = None
+            broken[words[0] if verb in ("kill", "power", "tear", "pause", "fall") else ""] = None
     return [*found, (begun, FOREVER)] if broken else found
 
 

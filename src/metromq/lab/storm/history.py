@@ -18,7 +18,7 @@ from metromq.lab.storm.steps import (
     Step,
     parse_history,
 )
-from metromq.lab.storm.variations import CHANGING, changing, closely, coordinated, delegating
+from metromq.lab.storm.variations import CHANGING, changing, closely, coordinated, delegating, toppling
 
 # What may happen, and how often. A seed draws some of the faults, so that most storms have few kinds of them.
 ACTIONS: Final = {
@@ -215,4 +215,5 @@ __all__ = [
     "Step",
     "history_of",
     "parse_history",
+    "toppling",
 ]

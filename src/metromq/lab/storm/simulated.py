@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from metromq.client import Will
 from metromq.errors import UsageError
-from metromq.federation import City, Routing, ZooKeeperSettings, grid_city, steps_to, with_area
+from metromq.federation import City, Routing, ZooKeeperSettings, clusters_led, grid_city, steps_to, with_area
 from metromq.federation.host import Host
 from metromq.lab.sim.network import Latency
 from metromq.lab.sim.sim_city import SimCity
@@ -339,12 +339,16 @@ class SimulatedStorm(Stage):
             ensemble.expire(words[0])
         elif fault == "lag":
             ensemble.lags_s[words[0]] = float(words[1])
-        elif workers is not None:
+        elif workers is not None and fault in ("fell", "hire"):
             (workers.kill if fault == "fell" else workers.start)(words[0])
 
     def is_awake(self, broker: str) -> bool:
         """What was at one that has left is elsewhere, and no less awake."""
         return broker in self.gone or self.city.brokers[broker].is_awake
+
+    def leads(self, broker: str, topic: str) -> bool:
+        host = self.city.brokers[broker].host
+        return host is not None and any(one.topic == topic for one in clusters_led(host.node.table.book, broker))
 
     def is_cut(self, one: str, other: str) -> bool:
         return self.city.network.is_cut(one, other)

@@ -14,10 +14,10 @@ from metromq.protocol.wire import MQTT5
 BREAKS: Final = frozenset(
     (
         *("kill", "power", "tear", "pause", "cut", "hold", "slow", "split", "leave"),
-        *("away", "unreach", "expire", "lag"),  # of the ensemble
+        *("away", "unreach", "expire", "lag", "fall"),  # of the ensemble
     )
 )
-MENDS: Final = frozenset(("heal", "start", "resume", "back"))
+MENDS: Final = frozenset(("heal", "start", "resume", "back", "rise"))
 BY_CLIENTS: Final = frozenset(
     ("connect", "slip", "disconnect", "vanish", "subscribe", "unsubscribe", "publish", "clear", "delegate")
 )
@@ -53,6 +53,7 @@ class Stage(ABC):
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
+        self._toppled: dict[str, str] = {}  # by the topic of the cluster that they led
         self._verbs: Mapping[str, Callable[..., None]] = {
             "connect": lambda *words: self._connect(GOODBYE, *words),
             "slip": lambda *words: self._connect(SLIP, *words),
@@ -86,6 +87,10 @@ class Stage(ABC):
             "lag": lambda broker, by_s: self.ensemble("lag", self._name(broker), by_s),
             "fell": lambda worker: self.ensemble("fell", worker),
             "hire": lambda worker: self.ensemble("hire", worker),
+            "fall": lambda server: self.ensemble("fall", server),
+            "rise": lambda server: self.ensemble("rise", server),
+            "topple": self._topple,
+            "restore": self._restore,
             "delegate": lambda topic_filter, broker="": self.delegate(topic_filter, self._name(broker)),
         }
 
@@ -125,6 +130,18 @@ class Stage(ABC):
         self.do(Step(self.now, "kill", (word,)))
         self.start(self._name(word), version)
         self.do(Step(self.now, "start", (word,)))
+
+    def _topple(self, topic: str) -> None:
+        words = [f"#{number}" for number, name in enumerate(self._founders) if self.is_awake(name)]
+        leader = next((word for word in words if self.leads(self._name(word), topic)), "")
+        if leader and topic not in self._toppled:
+            self._toppled[topic] = leader
+            self.do(Step(self.now, "kill", (leader,)))
+
+    def _restore(self, topic: str) -> None:
+        leader = self._toppled.pop(topic, "")
+        if leader:
+            self.do(Step(self.now, "start", (leader,)))
 
     def _slow(self, sender: str, receiver: str, by_s: str) -> None:
         self.slow(self._name(sender), self._name(receiver), float(by_s))
@@ -318,6 +335,10 @@ class Stage(ABC):
 
     @abstractmethod
     def is_awake(self, broker: str) -> bool: ...
+
+    @abstractmethod
+    def leads(self, broker: str, topic: str) -> bool:
+        """Whether it leads a cluster of the topic, with routing = "overlay"."""
 
     @abstractmethod
     def is_cut(self, one: str, other: str) -> bool: ...

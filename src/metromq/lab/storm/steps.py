@@ -50,6 +50,10 @@ WORDS: Final = {
     "lag": (2,),  # watches of the ensemble tell a broker so many seconds later, until `heal`
     "fell": (1,),  # a coordination worker dies,
     "hire": (1,),  # and comes back
+    "fall": (1,),  # one of the ensemble's servers dies, its `leader` or a `follower`; of a simulated one nothing does,
+    "rise": (1,),  # and comes back
+    "topple": (1,),  # the broker dies that leads a cluster of this topic,
+    "restore": (1,),  # and comes back
     "delegate": (1, 2),  # a filter, and the broker that gets it; without one it goes back
 }
 NEAR_S: Final = 1.0

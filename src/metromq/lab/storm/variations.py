@@ -155,3 +155,19 @@ def coordinated(history: History, coordination: str) -> History:
             more.append(Step(at, fault, (broker,)))
     steps = tuple(sorted([*history.steps, *more], key=lambda step: step.at))
     return dataclasses.replace(history, steps=steps, coordination=coordination)
+
+
+def toppling(history: History) -> History:
+    """The same storm on an overlay in which brokers die that lead clusters, and servers of the ensemble."""
+    dice = random.Random(f"{history.seed} toppling")
+    start, end = history.steps[0].at + 3.0, history.steps[-1].at
+    more: list[Step] = []
+    for topic in dice.sample(TOPICS, dice.randint(1, 3)):
+        at, lasts_s = dice.uniform(start, end), dice.choice((0.3, 2.0, 5.0))
+        more += [Step(round(at, 3), "topple", (topic,)), Step(round(at + lasts_s, 3), "restore", (topic,))]
+    for server in ("leader", "follower") if history.coordination != "embedded" else ():
+        if dice.random() < 0.5:
+            at, lasts_s = dice.uniform(start, end), dice.choice((0.5, 4.0))
+            more += [Step(round(at, 3), "fall", (server,)), Step(round(at + lasts_s, 3), "rise", (server,))]
+    steps = tuple(sorted([*history.steps, *more], key=lambda step: step.at))
+    return dataclasses.replace(history, steps=steps)
