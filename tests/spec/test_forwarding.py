@@ -4,10 +4,12 @@ import random
 
 import pytest
 
+from metromq.protocol.session.access import Access
 from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.federation import Federation, LinkCopy
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
+from metromq.protocol.session.session import Session
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT311, PUBACK, Ack, Pingreq, Publish, Subscription
 from tests.spec.world import VERSIONS, Client, Lists, World, bits
@@ -283,3 +285,62 @@ def test_packets_of_one_size_are_numbered_together(seed: int) -> None:
         received.append([client.raw for client in (*readers, publisher)])
     assert received[1] == received[0]
     assert all(received[1])
+
+
+ODD_ONES = {
+    "a wildcard in the topic": Publish("a/+9", b"12345678", 1, packet_id=7),
+    "a null character in the topic": Publish("a/\x009", b"12345678", 1, packet_id=7),
+    "no packet identifier": Publish("a/19", b"12345678", 1, packet_id=0x7E7E),
+    "a broker's own topic": Publish("$/19", b"12345678", 1, packet_id=7),
+    "a topic of someone else": Publish("b/19", b"12345678", 1, packet_id=7),
+    "a topic that someone else has too": Publish("a/99", b"12345678", 1, packet_id=7),
+    "a closed topic": Publish("a/77", b"12345678", 1, packet_id=7),
+    "a letter of two bytes": Publish("a/ä", b"12345678", 1, packet_id=7),
+    "a letter that is none": Publish("a/~9", b"12345678", 1, packet_id=7),
+    "another size": Publish("a/19", b"123", 1, packet_id=7),
+    "a longer topic": Publish("a/190", b"1234567", 1, packet_id=7),
+}
+
+
+class OneClosed(Access):
+    """Nobody publishes to `a/77`."""
+
+    def unrestricted(self, session: Session) -> bool:
+        return False
+
+    def may_publish(self, session: Session, topic: str) -> bool:
+        return topic != "a/77"
+
+
+@pytest.mark.parametrize("window", [5, 1000])
+@pytest.mark.parametrize("filter", ["a/#", "#", "+/19", "a/19"])
+@pytest.mark.parametrize("odd", ODD_ONES)
+def test_packets_that_are_alike_but_for_one(odd: str, filter: str, window: int) -> None:
+    """A stretch of packets that are alike goes in one piece: the one that is not alike ends it."""
+    odd_one = encode(ODD_ONES[odd], MQTT311).replace(b"~~", b"\0\0").replace(b"~", b"\xff")
+    packets = [encode(Publish(f"a/{n}", b"%08d" % n, 1, packet_id=n), MQTT311) for n in range(10, 26)]
+    packets.insert(12, odd_one)
+    received: list[list[object]] = []
+    for fast in (False, True):
+        world = World(journal=False, access=OneClosed() if odd == "a closed topic" else None)
+        world.hub.routes.read_check = None
+        reader, other, publisher = (world.connect(name, MQTT311) for name in ("r", "o", "p"))
+        reader.subscribe(filter, qos=1)
+        if "someone else" in odd:
+            other.subscribe("b/#" if odd == "a topic of someone else" else "a/99", qos=1)
+        session = reader.connection.session
+        assert session is not None
+        session.window = window
+        session.backlog.sequence = 65_531
+        take_short_ways(publisher, fast)
+        for client in (reader, other, publisher):
+            client.raw = b""
+        publisher.feed(b"".join(packets))
+        while session.backlog.inflight:
+            reader.feed(encode(Ack(PUBACK, next(iter(session.backlog.inflight))), MQTT311))
+        publisher.feed(b"".join(packets))  # now it is known who may publish where
+        counters = world.hub.counters
+        counted = [counters.messages_received, counters.messages_sent, counters.publish_bytes_received]
+        received.append([*(client.raw for client in (reader, other, publisher)), publisher.closed, *counted])
+    assert received[1] == received[0]
+    assert received[1][0]

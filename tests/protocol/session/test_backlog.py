@@ -8,7 +8,7 @@ from metromq.protocol.wire.packets import MQTT311, PUBACK, Ack
 from tests.spec.world import World, pair
 
 STEPS = st.lists(
-    st.sampled_from(["pass", "pass", "queue", "oldest", "oldest", "look"]) | st.integers(0, 5), max_size=40
+    st.sampled_from(["pass", "pass", "pass some", "queue", "oldest", "oldest", "look"]) | st.integers(0, 5), max_size=40
 )
 
 
@@ -21,7 +21,11 @@ def test_what_is_under_way_against_a_list(steps: list[str | int], first: int) ->
     for step in steps:
         if step == "pass":
             assert backlog.next_is_free()
-            twin.append(backlog.passes_on())
+            twin.append(backlog.passes_on(1))
+        elif step == "pass some":
+            count = min(4, backlog.most_to_pass(1000))
+            first_id = backlog.passes_on(count)
+            twin += range(first_id, first_id + count)
         elif step == "queue":
             twin.append(backlog.next_packet_id())
             backlog.inflight[twin[-1]] = Entry(-1, 1, (), twin[-1], None)

@@ -189,12 +189,17 @@ class Backlog:
         self.sequence += 1
         return packet_id_of(self.sequence)
 
-    def passes_on(self) -> int:
-        """The identifier of a packet that is passed on (`PASSED`). These are counted, not listed: most clients confirm
-        in order what they get [MQTT-4.6.0-2]."""
-        self.sequence += 1
-        self._passed += 1
-        return packet_id_of(self.sequence)
+    def most_to_pass(self, window: int) -> int:
+        """How many packets may be passed on with identifiers that follow each other."""
+        return 1 if self._inflight else min(window - self._passed, 65535 - (self.sequence + 1) % 65535)
+
+    def passes_on(self, count: int) -> int:
+        """The identifier of the first of some packets that are passed on (`PASSED`). These are counted, not listed:
+        most clients confirm in order what they get [MQTT-4.6.0-2]."""
+        first = packet_id_of(self.sequence + 1)
+        self.sequence += count
+        self._passed += count
+        return first
 
     def confirms_passed(self, packet_id: int) -> bool:
         """Takes the confirmation of the oldest of those; False: it is none, or another."""

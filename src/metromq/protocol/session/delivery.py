@@ -57,13 +57,13 @@ class PacketsPassed:
         self._size = self._at = 0  # each one's size, and the place of the identifier in it,
         self._first_id = 0  # and what the first is to have there
 
-    def add(self, start: int, body: int, stop: int) -> None:
-        """A packet whose identifier ends at `body`."""
-        packet_id = self.session.backlog.passes_on()
-        if stop - start != self._size or body - 2 - start != self._at or packet_id == 1:
+    def add(self, start: int, body: int, size: int, count: int) -> None:
+        """So many packets of one size behind each other; the identifier of the first ends at `body`."""
+        first_id = self.session.backlog.passes_on(count)
+        if size != self._size or body - 2 - start != self._at or first_id == 1:
             self._close_run()
-            self._start, self._size, self._at, self._first_id = start, stop - start, body - 2 - start, packet_id
-        self._end = stop
+            self._start, self._size, self._at, self._first_id = start, size, body - 2 - start, first_id
+        self._end = start + count * size
 
     def _close_run(self) -> None:
         size = self._size

@@ -2,6 +2,8 @@
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from metromq.protocol.wire.encoding import varint
 
 NEWER_BYTES: Final = 2  # by which a packet grows at most as MQTT 5: the empty property list, and a longer length
@@ -12,6 +14,30 @@ def run_end(data: bytes, start: int, size: int, prefix: bytes, end: int) -> int:
     length = len(prefix)
     position = start + size
     while position + size <= end and data[position : position + length] == prefix:
+        position += size
+    return position
+
+
+def is_plain(data: bytes, start: i64, end: i64) -> bool:
+    """Whether this part of a topic is for sure in order: ASCII without wildcards and the null character."""
+    for at in range(start, end):
+        byte = data[at]
+        if byte >= 0x80 or byte == 0x2B or byte == 0x23 or byte == 0:
+            return False
+    return True
+
+
+def alike_end(data: bytes, start: i64, size: i64, head: bytes, topic_end: i64, end: i64) -> int:
+    """Where the stretch ends of QoS 1 packets like the one that starts there: as long, with the same `head` (up to
+    somewhere in the topic), then anything that a topic may have, and a packet identifier behind it."""
+    length: i64 = len(head)
+    position = start + size
+    while (
+        position + size <= end
+        and data[position : position + length] == head
+        and is_plain(data, position + length, position + topic_end)
+        and (data[position + topic_end] or data[position + topic_end + 1])
+    ):
         position += size
     return position
 

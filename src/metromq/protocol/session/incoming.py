@@ -12,7 +12,7 @@ from metromq.protocol.session.access import Access
 from metromq.protocol.session.backlog import PASSED, RELEASED
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.delivery import Delivery, PacketsPassed
-from metromq.protocol.session.forwarding import Piece, next_packet, run_end
+from metromq.protocol.session.forwarding import Piece, alike_end, next_packet, run_end
 from metromq.protocol.session.handshake import RESERVED
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
@@ -211,17 +211,17 @@ class Incoming:
             route = self._known_route(data, start + 2, body - 2)
             if route is None:
                 break
-            payload_bytes += stop - body - (1 if newer else 0)
-            count += 1
+            size, alike = stop - at, 1
             session = route.targets[0].session if may_pass and len(route.targets) == 1 else None
-            if session is not None and route.targets[0].qos and hub.delivery.passes(session, stop - at):
+            if session is not None and route.targets[0].qos and hub.delivery.passes(session, size):
                 if packets is None or packets.session is not session:
                     if packets is not None:
                         packets.leave()
                     packets = PacketsPassed(session, data, acks)
-                packets.add(at, body, stop)
-                hub.counters.messages_sent += 1
-                hub.counters.publish_bytes_sent += stop - body
+                alike = self._alike(data, at, start + 2, body - 2, stop, end, route, session)
+                packets.add(at, body, size, alike)
+                hub.counters.messages_sent += alike
+                hub.counters.publish_bytes_sent += alike * (stop - body)
             else:
                 if packets is not None:
                     packets.leave()  # before what follows
@@ -229,7 +229,9 @@ class Incoming:
                 payload = data[body + 1 if newer else body : stop]
                 topic = data[start + 2 : body - 2]
                 self._publish1(route, topic, payload, packet_id, b"" if newer else data[at : body - 2], acks)
-            at = stop
+            payload_bytes += alike * (stop - body - (1 if newer else 0))
+            count += alike
+            at += alike * size
             start, stop = next_packet(data, at, end, 0x32) if at < end else (0, 0)
         if packets is not None:
             packets.leave()
@@ -240,6 +242,21 @@ class Incoming:
         counters.messages_received += count
         counters.publish_bytes_received += payload_bytes
         return at if count else 0
+
+    def _alike(
+        self, data: bytes, at: int, topic: int, topic_end: int, stop: int, end: int, route: Route, session: Session
+    ) -> int:
+        """How many packets behind each other, from `at` to `stop` and on, are as long and may go to the session as the
+        first may: 1 or more."""
+        size = stop - at
+        if stop + size > end or data[at + 1] != data[stop + 1]:
+            return 1
+        if self._restricted:
+            head_end = topic_end
+        else:
+            head_end = topic + self._hub.routes.deciding_bytes(data, topic, topic_end, route)
+        end = min(end, at + size * session.backlog.most_to_pass(session.window))
+        return (alike_end(data, at, size, data[at:head_end], topic_end - at, end) - at) // size
 
     def _publish1(
         self, route: Route, topic: bytes, payload: bytes, packet_id: int, head: bytes, acks: list[bytes]

@@ -5,6 +5,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from metromq.protocol.remembered import Remembered
+from metromq.protocol.session.forwarding import is_plain
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
@@ -245,6 +246,23 @@ class RouteTable:
         route = self.recent.young.get(topic)
         return route if route is not None else self._known(topic)
 
+    def deciding_bytes(self, data: bytes, start: int, end: int, route: Route) -> int:
+        """How many bytes at the beginning of this topic decide alone that it has this route, one at least."""
+        paths = self._paths
+        if self.read_check is None and self.remote_check is None and not self._has_names:
+            if paths.stem_junction is None or data[start : start + len(paths.stem)] != paths.stem:
+                paths.find(data[start:end])
+            junction = paths.stem_junction
+            size = len(paths.stem)
+            if (
+                junction is not None
+                and size <= end - start <= self._short_bytes
+                and data[start : start + size] == paths.stem
+                and junction.route.leads_like(route)
+            ):
+                return max(1, size)
+        return end - start
+
     def _known(self, topic: bytes) -> Route | None:
         route = self.recent.get(topic)
         if route is not None or len(topic) > self._short_bytes:
@@ -311,15 +329,6 @@ class RouteTable:
         route = Route()
         route.targets, route.groups, route.plain, route.copies = targets, shared.groups, shared.plain, copies
         return route
-
-
-def is_plain(data: bytes, start: int, end: int) -> bool:
-    """Whether this part of a topic is for sure in order: ASCII without wildcards and the null character."""
-    for at in range(start, end):
-        byte = data[at]
-        if byte >= 0x80 or byte == 0x2B or byte == 0x23 or byte == 0:
-            return False
-    return True
 
 
 def _is_wild(filter: str) -> bool:
