@@ -23,6 +23,29 @@ def test_the_shortest_round_trip_counts() -> None:
     assert skews.of("b") == Skew(1004, 10)
 
 
+def answered(skews: ClockSkews, round_trip_us: int, now_us: int) -> None:
+    """A hello of a clock that is as ours, and only the way back took its time."""
+    skews.heard("b", now_us + 1000, now_us + 1000, 0, now_us + 1000 + round_trip_us, now_us)
+
+
+def test_who_stood_still_and_reads_many_hellos_late_goes_on_with_what_it_knew() -> None:
+    skews = ClockSkews()
+    answered(skews, 4_000, 0)
+    for late in range(50):
+        answered(skews, 49_000 + late, 20 * SECOND_US)
+    assert skews.of("b") == Skew(-2_000, 4_000)
+    answered(skews, 3_000, 21 * SECOND_US)
+    assert skews.of("b") == Skew(-1_500, 3_000)
+
+
+def test_a_way_that_has_become_longer_counts_after_a_while() -> None:
+    skews = ClockSkews()
+    answered(skews, 4_000, 0)
+    for second in range(1, 8):
+        assert skews.of("b") == Skew(-2_000 if second <= 6 else -15_000, 4_000 if second <= 6 else 30_000), second
+        answered(skews, 30_000, second * SECOND_US)
+
+
 def test_a_clock_that_was_set_is_noticed_at_once() -> None:
     skews = ClockSkews()
     skews.heard("b", 1005, 1, 0, 11, 0)

@@ -3,12 +3,18 @@
 A hello says what its sender's clock showed, and returns what ours showed in the last hello that the sender got, with
 how long ago that was. Both ways together took the round trip; if they took the same, its middle is the same moment
 on both clocks. The sample with the shortest round trip of the last ones counts: it is wrong by half of that at most.
+
+A broker that stood still reads many hellos late, one after the other. If their samples took the place of better ones,
+its time would leap by half of what they were late, and the city's with it, for good. So they are left out, unless a
+clock was set or nothing better comes for a while.
 """
 
 from collections import deque
 from typing import Final, NamedTuple, final
 
 SAMPLES: Final = 8
+LATE_US: Final = 1000  # a round trip that takes so much more than twice the best one was held up
+LONGER_US: Final = 5_000_000  # after so long without a better one the way has become longer
 
 
 class Skew(NamedTuple):
@@ -25,6 +31,7 @@ class ClockSkews:
     def __init__(self) -> None:
         self._heard: dict[str, tuple[int, int]] = {}  # the clock in each peer's last hello, and when that came
         self._samples: dict[str, deque[Skew]] = {}
+        self._late_us: dict[str, int] = {}  # since when all that came from a peer was held up
         self._apart: set[str] = set()  # peers whose clocks differ too much from ours
 
     def heard(self, peer: str, theirs_us: int, echo_us: int, held_us: int, wall_us: int, now_us: int) -> None:
@@ -41,7 +48,20 @@ class ClockSkews:
             if abs(skew.ahead_us - old.ahead_us) > round_trip_us + old.round_trip_us:
                 samples.clear()  # a clock has been set
                 break
-        samples.append(skew)
+        if not self._is_late(peer, skew, now_us):
+            samples.append(skew)
+
+    def _is_late(self, peer: str, skew: Skew, now_us: int) -> bool:
+        """Whether it says less than what is known, because it was held up on its way or read late."""
+        best = self.of(peer)
+        if best is None or skew.round_trip_us <= 2 * best.round_trip_us + LATE_US:
+            self._late_us.pop(peer, None)
+            return False
+        if now_us - self._late_us.setdefault(peer, now_us) < LONGER_US:
+            return True
+        del self._late_us[peer]
+        self._samples[peer].clear()
+        return False
 
     def echo(self, peer: str, now_us: int) -> tuple[int, int]:
         """What to return to the peer: its clock, and how long ago it said so."""
@@ -52,6 +72,7 @@ class ClockSkews:
         """It has left the city."""
         self._heard.pop(peer, None)
         self._samples.pop(peer, None)
+        self._late_us.pop(peer, None)
         self._apart.discard(peer)
 
     def of(self, peer: str) -> Skew | None:
