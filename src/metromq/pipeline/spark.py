@@ -1,5 +1,6 @@
 """Starts Spark: finds a Java that fits, sets what a small machine needs, and names what is missing."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -61,7 +62,7 @@ _SETTINGS: Final = {
     "spark.cleaner.periodicGC.interval": "10min",
 }
 
-_LIGHT: Final = "-XX:TieredStopAtLevel=1"
+LIGHT: Final = "-XX:TieredStopAtLevel=1"
 _FEW_ROWS: Final = 10_000_000
 
 # They print pages about an error in a question before its own sentence does.
@@ -146,6 +147,9 @@ def start(
         "spark.driver.extraJavaOptions": java_options(),
         **(settings or {}),
     }
+    archive = class_archive(java)
+    if archive.exists():
+        wanted["spark.driver.extraJavaOptions"] += f" -XX:SharedArchiveFile={archive}"
     for key, value in wanted.items():
         builder = builder.config(key, value)
     for name in _LOGGERS:
@@ -183,12 +187,29 @@ def java_options() -> str:
     return f"-Dlog4j2.configurationFile=file:{settings} -XX:+UseParallelGC"
 
 
+def class_archive(java: str) -> Path:
+    """Where this user keeps Spark's classes for this Java and this Spark, if `pipeline prepare` made that archive.
+
+    Java looks at it before it takes it: one that does not fit is left alone.
+    """
+    import pyspark
+
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    place = hashlib.sha256(f"{java} {pyspark.__file__}".encode()).hexdigest()[:12]
+    return Path(cache) / "metromq" / f"spark-{pyspark.__version__}-{place}.jsa"
+
+
+def is_prepared() -> bool:
+    """Whether Spark starts with the archive."""
+    return class_archive(find_java()).exists()
+
+
 def light_settings(rows: int) -> dict[str, str]:
     """For one question over so many rows: Java's second compiler takes a third of all time, and pays later only."""
-    return {"spark.driver.extraJavaOptions": f"{java_options()} {_LIGHT}"} if rows <= _FEW_ROWS else {}
+    return {"spark.driver.extraJavaOptions": f"{java_options()} {LIGHT}"} if rows <= _FEW_ROWS else {}
 
 
-def stop(session: "SparkSession") -> None:
+def stop(session: "SparkSession", wait_s: float = 60.0) -> None:
     """End Spark and its Java process, and take the scratch directory with it."""
     scratch = session.conf.get("spark.local.dir")
     gateway = session.sparkContext._gateway
@@ -197,7 +218,7 @@ def stop(session: "SparkSession") -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()
-        process.wait(60)
+        process.wait(wait_s)
     from pyspark import SparkContext
 
     SparkContext._gateway = None

@@ -6,7 +6,13 @@ from metromq.cli.pipeline.clustering import clusters_command
 from metromq.cli.pipeline.loading import record, refresh_command, run_command
 from metromq.cli.pipeline.options import examples
 from metromq.cli.pipeline.queries import sql_command, tables_command, what_if_command
-from metromq.cli.pipeline.upkeep import check_command, compact_command, expire_command, repair_command
+from metromq.cli.pipeline.upkeep import (
+    check_command,
+    compact_command,
+    expire_command,
+    prepare_command,
+    repair_command,
+)
 from metromq.errors import UsageError
 
 
@@ -38,5 +44,6 @@ for part in (
     compact_command,
     expire_command,
     sql_command,
+    prepare_command,
 ):
     command.add_command(part)
