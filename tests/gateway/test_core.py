@@ -244,8 +244,8 @@ def test_who_does_not_wait_for_its_connack_enters_once_everywhere_and_nothing_it
     (asked,) = made.sent(made.way("e1", Connack()), "e1")
     assert isinstance(asked, packets.Subscribe)
     assert [one.filter for one in asked.subscriptions] == ["near/a"]
-    again = made.sent(made.core.way_lost("e1"), CENTRAL)
-    assert [type(packet) for packet in again] == [packets.Subscribe]
+    made.core.way_lost("e1")
+    assert made.sent(made.way("e1", Connack()), "e1") == [asked]
 
 
 def test_who_subscribes_again_by_another_table_gets_no_second_copies() -> None:
@@ -275,10 +275,10 @@ def test_of_a_session_that_was_kept_nobody_knows_where_a_subscription_was() -> N
         (left,) = made.sent(done, name)
         assert isinstance(left, packets.Unsubscribe)
     made.core.way_lost("e2")
-    again = made.core.way_lost("e1")
-    (asked,) = made.sent(again, CENTRAL)
+    made.core.way_lost("e1")
+    (asked,) = made.sent(made.way("e1", Connack(session_present=True)), "e1")
     assert isinstance(asked, packets.Subscribe)
-    assert made.way(CENTRAL, packets.Suback(asked.packet_id, [1])) == [], "where it is now it stays"
+    assert made.way("e1", packets.Suback(asked.packet_id, [1])) == [], "where it is now it stays"
 
 
 def test_a_release_that_nobody_remembers_goes_everywhere_and_is_answered_once() -> None:
@@ -398,31 +398,69 @@ def test_when_an_edge_broker_is_lost_its_subscriptions_and_messages_are_the_cent
     assert made.sent(made.says(Publish("near/y", b"2")), CENTRAL) == [Publish("near/y", b"2")]
 
 
-def test_an_edge_broker_is_looked_for_where_subscriptions_are_that_nobody_could_move() -> None:
+def kept_and_lost(ids: PacketIds | None = None) -> tuple[Client, list[Effect]]:
+    """One with a session that is kept, and whose edge broker is lost."""
+    made = Client(ids=ids, session_expiry_s=60)
+    made.opened("e1")
+    made.says(packets.Subscribe(9, [Subscription("near/a", 2)], 7))
+    made.way("e1", packets.Suback(9, [2]))
+    return made, made.core.way_lost("e1")
+
+
+def test_a_session_that_is_kept_goes_on_at_the_central_broker_under_the_same_name() -> None:
+    """The city adds what waits at the edge broker when that one is back, and knows what came meanwhile."""
+    made, lost = kept_and_lost()
+    assert lost[:2] == [CloseWay("e1"), OpenWay("e1", is_stand_in=True)]
+    (connect,) = made.sent(lost, "e1")
+    assert isinstance(connect, packets.Connect)
+    assert (connect.client_id, connect.clean_start) == ("c@e1", False)
+    asked = made.says(packets.Subscribe(10, [Subscription("near/b", 1)]))
+    assert asked == [], "it waits to be let in, too"
+    again, new = made.sent(made.way("e1", Connack()), "e1")
+    assert again == packets.Subscribe(again.packet_id, [Subscription("near/a", 2, retain_handling=2)], 7)  # type: ignore[union-attr]
+    assert new == packets.Subscribe(10, [Subscription("near/b", 1)])
+    assert made.told(made.way("e1", packets.Suback(again.packet_id, [2]))) == [], "that one was the proxy's"
+    assert made.told(made.way("e1", packets.Suback(10, [1]))) == [packets.Suback(10, [1])]
+    sent = made.sent(made.says(Publish("near/x", b"1", 1, packet_id=5)), CENTRAL)
+    assert sent == [Publish("near/x", b"1", 1, packet_id=5)], "who publishes need not wait"
+    assert made.core.way_lost("e1") == [CloseWay("e1"), CloseWay(CENTRAL), CloseWay("e2"), CloseClient()]
+
+
+def test_a_stand_in_begins_anew_only_where_the_edge_broker_has_not() -> None:
+    made = Client(session_expiry_s=60)
+    (connect,) = made.sent(made.core.way_lost("e1"), "e1")
+    assert isinstance(connect, packets.Connect)
+    assert connect.clean_start, "what is older at the edge broker must end"
+
+
+def test_who_may_not_enter_twice_at_the_central_broker_is_subscribed_there_in_its_own_session() -> None:
+    made, _ = kept_and_lost()
+    (asked,) = made.sent(made.way("e1", Connack(reason_code=0x87)), CENTRAL)
+    assert isinstance(asked, packets.Subscribe)
+    assert [one.filter for one in asked.subscriptions] == ["near/a"]
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_deliveries_under_way_go_on_with_their_session_and_with_no_other(present: bool) -> None:
     made = Client(clean=False, present=True)
     made.way("e1", Connack(session_present=True))
-    made.way("e2", Connack())
-    for name in ("e1", "e2"):
-        made.core.way_lost(name)
-    assert made.core.missed == {"e1"}
-    made.core.way_back("e1")
-    assert made.says(Publish("near/x", b"1", 1, packet_id=5)) == [], "it waits to be let in"
-    assert made.sent(made.way("e1", Connack(session_present=True)), "e1") == [Publish("near/x", b"1", 1, packet_id=5)]
-    assert made.core.missed == frozenset()
+    (delivered,) = made.told(made.way("e1", Publish("near/x", b"1", 2, packet_id=1)))
+    assert isinstance(delivered, Publish)
     made.core.way_lost("e1")
-    made.core.way_back("e1")
-    made.way("e1", Connack(reason_code=0x87))
-    assert made.core.missed == frozenset(), "it will not have the client"
+    made.says(Ack(PUBREC, delivered.packet_id))
+    entered = made.sent(made.way("e1", Connack(session_present=present)), "e1")
+    assert entered == ([Ack(PUBREC, 1)] if present else [])
+    (other,) = made.told(made.way("e1", Publish("near/x", b"2", 2, packet_id=1)))
+    assert isinstance(other, Publish)
+    assert (other.packet_id == delivered.packet_id) == present, "the client may still hold the first"
 
 
-def test_what_has_moved_to_the_central_broker_ends_where_it_was_when_the_client_comes_again() -> None:
+def test_what_was_given_up_while_the_edge_broker_was_lost_is_given_up_there_when_the_client_comes_again() -> None:
     ids = PacketIds()
-    first = Client(ids=ids, session_expiry_s=60)
-    first.opened("e1")
-    first.says(packets.Subscribe(9, [Subscription("near/a", 2)]))
-    first.way("e1", packets.Suback(9, [2]))
-    first.core.way_lost("e1")
-    assert first.core.missed == frozenset(), "what it brought now would come twice"
+    first, _ = kept_and_lost(ids)
+    first.way("e1", Connack())
+    first.says(packets.Unsubscribe(11, ["near/a", "near/b"]))
+    first.says(packets.Subscribe(12, [Subscription("near/b", 1)]))
     again = Client(ids=ids, clean=False, present=True)
     (left,) = again.sent(again.way("e1", Connack(session_present=True)), "e1")
     assert isinstance(left, packets.Unsubscribe)
@@ -440,7 +478,7 @@ def test_what_waits_for_an_edge_broker_that_does_not_come_goes_to_the_central_on
 def test_without_the_central_broker_the_client_must_come_again() -> None:
     made = Client()
     made.opened("e1")
-    assert made.core.way_lost(CENTRAL) == [CloseWay("e1"), CloseClient()]
+    assert made.core.way_lost(CENTRAL) == [CloseWay(CENTRAL), CloseWay("e1"), CloseClient()]
 
 
 def test_one_qos_0_message_and_goodbye_before_the_edge_broker_has_answered() -> None:

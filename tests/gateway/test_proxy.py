@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from metromq.federation import grid_city
-from metromq.gateway import Proxy, ProxyOptions, TunnelEnd, shell
+from metromq.gateway import Proxy, ProxyOptions, TunnelEnd
 from metromq.protocol.wire import MQTT5, Subscription, encode, packets
 from tests.chaos.brokers import Brokers
 from tests.clients.paho_client import Paho, client, properties, unique
@@ -82,6 +82,22 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 def entrance(city: Brokers) -> Iterator[int]:
     with gateway() as made:
         yield made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
+
+
+def leave_subscribed(entrance: int, topic: str) -> str:
+    """A client whose session is kept, and which is lost; its name."""
+    name = unique("kept")
+    first = Paho(5, name, clean=False)
+    assert first.connect(entrance, properties=KEPT)[0] == 0
+    first.subscribe(topic, 2)
+    first.kill()
+    return name
+
+
+def come_back(entrance: int, name: str) -> Paho:
+    again = Paho(5, name, clean=False)
+    assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+    return again
 
 
 def told(reader: Paho, count: int) -> list[tuple[str, bytes]]:
@@ -165,16 +181,12 @@ def test_a_will_fires_when_the_client_is_lost_and_properties_come_through(entran
 
 
 def test_what_waits_at_the_edge_broker_comes_when_the_client_is_back(entrance: int) -> None:
-    name, topic = unique("kept"), f"near/{unique('t')}"
-    first = Paho(5, name, clean=False)
-    assert first.connect(entrance, properties=KEPT)[0] == 0
-    first.subscribe(topic, 2)
-    first.kill()
+    topic = f"near/{unique('t')}"
+    name = leave_subscribed(entrance, topic)
     with client(entrance) as writer:
         for number in range(10):
             writer.publish(topic, str(number).encode(), 2)
-    again = Paho(5, name, clean=False)
-    assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+    again = come_back(entrance, name)
     assert [int(message.payload) for message in again.take(10)] == list(range(10))
     assert again.nothing_more()
     again.close()
@@ -183,20 +195,16 @@ def test_what_waits_at_the_edge_broker_comes_when_the_client_is_back(entrance: i
 @pytest.mark.parametrize("subscribes_again", [False, True])
 def test_what_waits_where_a_filter_was_comes_and_comes_once(city: Brokers, subscribes_again: bool) -> None:
     """The filter is returned while the client is away: at its old owner it has a session, and nowhere else."""
-    name, topic = unique("kept"), f"near/{unique('t')}"
+    topic = f"near/{unique('t')}"
     with gateway() as made:
         entrance = made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
         assert made.proxy is not None
-        first = Paho(5, name, clean=False)
-        assert first.connect(entrance, properties=KEPT)[0] == 0
-        first.subscribe(topic, 2)
-        first.kill()
+        name = leave_subscribed(entrance, topic)
         made.run(_told(made.proxy, {}))
         with client(entrance) as writer:
             for number in range(10):
                 writer.publish(topic, str(number).encode(), 2)
-            again = Paho(5, name, clean=False)
-            assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+            again = come_back(entrance, name)
             assert [int(message.payload) for message in again.take(10)] == list(range(10))
             if subscribes_again:
                 again.subscribe(topic, 2)
@@ -206,28 +214,24 @@ def test_what_waits_where_a_filter_was_comes_and_comes_once(city: Brokers, subsc
             again.close()
 
 
-def test_an_edge_broker_that_was_lost_is_found_again_for_sessions_that_were_kept(
-    city: Brokers, monkeypatch: pytest.MonkeyPatch
+def test_when_a_tunnel_is_lost_sessions_that_were_kept_follow_their_clients_to_the_central_broker(
+    city: Brokers,
 ) -> None:
-    """The proxy has not seen the subscription, so that it cannot move it to the central broker."""
-    monkeypatch.setattr(shell, "LOOK_AGAIN_S", 0.05)
-    name, topic = unique("kept"), f"near/{unique('t')}"
+    """The proxy has not seen the subscription; the edge broker lives, and gives the session away with all it has."""
+    topic = f"near/{unique('t')}"
     with gateway() as made:
         entrance = made.open(port(city, CENTRAL), {EDGE: port(city, EDGE)}, {"near/#": EDGE})
         assert made.proxy is not None
-        first = Paho(5, name, clean=False)
-        assert first.connect(entrance, properties=KEPT)[0] == 0
-        first.subscribe(topic, 2)
-        first.kill()
-        again = Paho(5, name, clean=False)
-        assert again.connect(entrance, properties=KEPT)[:2] == (0, True)
+        name = leave_subscribed(entrance, topic)
         with client(entrance) as writer:
-            for number in range(3):
-                writer.publish(topic, str(number).encode(), 2)
-                assert again.take(1)[0].payload == str(number).encode()
-                made.run(made.proxy.tunnels[EDGE].close())
-        assert again.nothing_more()
-        again.close()
+            for turn in range(3):
+                again = come_back(entrance, name)
+                for number in range(2):
+                    writer.publish(topic, str(number).encode(), 2)
+                    assert again.take(1)[0].payload == str(number).encode(), turn
+                    made.run(made.proxy.tunnels[EDGE].close())
+                assert again.nothing_more()
+                again.kill()
 
 
 async def _told(proxy: Proxy, filters: dict[str, str]) -> None:

@@ -2,6 +2,8 @@
 
 The client's connection to the central broker is its own: CONNECT, will, keepalive and goodbye go there as they are. A
 way to an edge broker is opened when the first packet for it comes, with a session of its own beside the central one.
+When the edge broker is lost, a session that is kept goes on at the central broker, under the same name: the city adds
+to it what waits at the edge broker, and brings nothing twice.
 """
 
 from collections import deque
@@ -46,6 +48,8 @@ class _Way:
     framer: Framer = field(default_factory=lambda: Framer(MAX_PACKET_BYTES))
     is_open: bool = False
     is_resumed: bool = False  # the broker had the session already, with subscriptions that we have not seen
+    is_stand_in: bool = False  # it leads to the central broker, as the edge broker is lost
+    is_anew: bool = False  # nothing older of the session may be left
     rest: bytes = b""  # the beginning of a packet
     waiting: list[bytes] = field(default_factory=list)
     subscriptions: dict[str, tuple[Subscription, int]] = field(default_factory=dict)
@@ -64,11 +68,11 @@ class _Join:
 
 @dataclass(slots=True)
 class _Part:
-    """What one broker was asked of it; without a join it was the proxy that asked, without filters to unsubscribe."""
+    """What one broker was asked of it; without a join it was the proxy that asked."""
 
     join: _Join | None
     places: list[int]
-    filters: list[str]
+    packet: packets.Subscribe | packets.Unsubscribe
 
 
 class ProxyCore:
@@ -96,7 +100,6 @@ class ProxyCore:
         self._window = MOST_IN_FLIGHT
         self._held: deque[tuple[str, Publish]] = deque()  # beyond the client's receive maximum
         self._unmet: set[str] = set()  # edge brokers that could not be reached
-        self._deaf: set[str] = set()  # those where the client may have subscriptions
         self._from_client: dict[type, Callable[[Any], list[Effect]]] = {
             Publish: self._publishes,
             Ack: self._acknowledges,
@@ -200,10 +203,10 @@ class ProxyCore:
             way = self._released.get(ack.packet_id, self._sent.get(ack.packet_id, (CENTRAL, None))[0])
             return self._to(way, ack)
         owner = self._ids.owner(ack.packet_id)
-        if owner is None:
-            return []  # of a broker that is gone
         if ack.kind in (PUBACK, PUBCOMP) or ack.reason_code >= reasons.UNSPECIFIED_ERROR:
             self._ids.done(ack.packet_id)
+        if owner is None:
+            return []  # of a broker that is gone
         effects = self._to(owner[0], Ack(ack.kind, owner[1], ack.reason_code, ack.properties))
         while self._held and len(self._ids) < self._window:
             effects += self._deliver(*self._held.popleft())
@@ -218,29 +221,39 @@ class ProxyCore:
         places: dict[str, list[int]] = {}
         join = _Join(packet.packet_id, [[] for _ in packet.subscriptions], 0)
         for place, one in enumerate(packet.subscriptions):
-            for way in map(self._reachable, self.table.of_filter(one.filter)):
+            for way in map(self._at, self.table.of_filter(one.filter)):
                 places.setdefault(way, []).append(place)
                 join.ways.setdefault(one.filter, set()).add(way)
         join.missing = len(places)
         effects: list[Effect] = []
         for way, own in places.items():
             part = replace(packet, subscriptions=[packet.subscriptions[place] for place in own])
-            self._parts[way, packet.packet_id] = _Part(join, own, [one.filter for one in part.subscriptions])
+            self._parts[way, packet.packet_id] = _Part(join, own, part)
             effects += self._to(way, part)
             for one in part.subscriptions:
                 self._ways[way].subscriptions[one.filter] = one, packet.identifier
+                self._ids.left.get(way, set()).discard(one.filter)
         return effects
+
+    def _at(self, way: str) -> str:
+        """Where a subscription is made that belongs there."""
+        return way if way in self._ways else self._reachable(way)
 
     def _unsubscribes(self, packet: packets.Unsubscribe) -> list[Effect]:
         """At every broker where it may be: the table may have been another one when it was subscribed."""
         join = _Join(packet.packet_id, [[] for _ in packet.filters], len(self._ways), True)
         effects: list[Effect] = []
         for name, way in list(self._ways.items()):
-            self._parts[name, packet.packet_id] = _Part(join, list(range(len(packet.filters))), packet.filters)
+            self._parts[name, packet.packet_id] = _Part(join, list(range(len(packet.filters))), packet)
             effects += self._to(name, packet)
-            for topic_filter in packet.filters:
-                way.subscriptions.pop(topic_filter, None)
+            self._has_left(way, packet.filters)
         return effects
+
+    def _has_left(self, way: _Way, filters: list[str]) -> None:
+        for one in filters:
+            way.subscriptions.pop(one, None)
+        if way.is_stand_in:  # what the edge broker has of it comes back with it
+            self._ids.left.setdefault(way.name, set()).update(filters)
 
     def _leaves(self, packet: packets.Disconnect) -> list[Effect]:
         self._is_over = True
@@ -270,21 +283,26 @@ class ProxyCore:
             return effects
         return [*effects, ToWay(name, data)]
 
-    def _open(self, name: str, is_again: bool = False) -> list[Effect]:
+    def _open(self, name: str) -> list[Effect]:
         assert self._connect is not None
-        self._ways.setdefault(name, _Way(name))
+        way = self._ways.setdefault(name, _Way(name))
+        way.is_anew = self._connect.clean_start
+        return self._enter(way)
+
+    def _enter(self, way: _Way) -> list[Effect]:
+        assert self._connect is not None
         asked = self._connect.properties
         properties = Properties(session_expiry_s=asked.session_expiry_s, receive_maximum=asked.receive_maximum)
         connect = replace(
             self._connect,
             # One without a name has none anywhere: another nameless one must not take its session.
-            client_id=f"{self._client_id}{EDGE_SUFFIX}{name}" if self._client_id else "",
+            client_id=f"{self._client_id}{EDGE_SUFFIX}{way.name}" if self._client_id else "",
             will=None,
-            clean_start=self._connect.clean_start and not (is_again and asked.session_expiry_s),
+            clean_start=way.is_anew,
             keepalive_s=0,  # the client's own silence is the central broker's business
             properties=properties,
         )
-        return [OpenWay(name), ToWay(name, encode(connect, self._version))]
+        return [OpenWay(way.name, way.is_stand_in), ToWay(way.name, encode(connect, self._version))]
 
     def from_way(self, name: str, data: bytes, is_stuck: bool = False) -> list[Effect]:
         """`is_stuck`: the client does not read what it is sent, and gets no more QoS 0 messages for now."""
@@ -333,17 +351,19 @@ class ProxyCore:
 
     def _edge_lets_in(self, way: _Way, connack: Connack) -> list[Effect]:
         if connack.reason_code:
-            effects = self.way_lost(way.name)
-            self._deaf.discard(way.name)  # it will not have the client
-            return effects
+            return self.way_lost(way.name)
+        assert self._connect is not None
         way.is_open, waiting, way.waiting = True, way.waiting, []
-        way.is_resumed = connack.session_present
+        is_expected = way.is_stand_in and not self._connect.clean_start  # by and by: what is at the edge broker
+        way.is_resumed = connack.session_present or is_expected
+        if not connack.session_present:  # it begins anew, and its first delivery has the first identifier
+            self._ids.forget(way.name)
+            waiting = [data for data in waiting if data[0] >> 4 not in (PUBACK, PUBREC, PUBCOMP)]
         if not waiting and not way.is_resumed and way.name not in self.table.edges:
             return self._not_needed(way.name)
-        moved = sorted(self._ids.moved.pop(way.name, ()))
-        # A foreign central broker has other topics: there is nothing that could come twice.
-        left = self._leave(way, moved) if moved and way.is_resumed and not self.table.is_foreign else []
-        return [*left, ToWay(way.name, b"".join(waiting))] if waiting else left
+        effects: list[Effect] = [ToWay(way.name, b"".join(waiting))] if waiting else []
+        left = sorted(self._ids.left.pop(way.name, ())) if not way.is_stand_in else []
+        return [*self._leave(way, left), *effects] if left and way.is_resumed else effects
 
     def _to_visit(self, connect: packets.Connect, connack: Connack) -> tuple[str, ...]:
         """What waits at edge brokers must come without being asked for, also where filters have been. And of a session
@@ -369,17 +389,12 @@ class ProxyCore:
         way = self._ways.pop(name, None)
         if way is None:
             return []
-        if name == CENTRAL or self._is_over:
+        if name == CENTRAL or self._is_over or (way.is_stand_in and way.is_open):
             self._is_over = True
-            return [*(CloseWay(other) for other in self._ways), CloseClient()]
+            return [CloseWay(name), *(CloseWay(other) for other in self._ways), CloseClient()]
         self._unmet.add(name)
-        self._ids.forget(name)
-        if way.is_resumed or (not way.is_open and self._ways[CENTRAL].is_resumed):
-            self._deaf.add(name)
-        if way.subscriptions:
-            self._ids.moved.setdefault(name, set()).update(way.subscriptions)
         effects: list[Effect] = [CloseWay(name)]
-        effects += self._ask_central_instead(name, way)
+        effects += self._stand_in(way) if self._may_be_kept(way) else self._ask_central_instead(way)
         effects += _at_once(way)
         for packet_id in list(self._orphans):
             effects += self._orphan_released(packet_id, name)
@@ -389,45 +404,58 @@ class ProxyCore:
                 effects.append(self._central(packet))
         return effects
 
-    @property
-    def missed(self) -> frozenset[str]:
-        """Edge brokers that were lost with subscriptions that we could not move, for we have not seen them."""
-        return frozenset(self._deaf & self._unmet) if self._is_in and not self._is_over else frozenset()
+    def _may_be_kept(self, way: _Way) -> bool:
+        """Whether the session may be there when the edge broker is back: else there is nothing to add to it."""
+        assert self._connect is not None
+        is_kept = not self._connect.clean_start or bool(self._connect.properties.session_expiry_s)
+        return is_kept and bool(self._client_id) and not way.is_stand_in and not self.table.is_foreign
 
-    def is_with(self, name: str) -> bool:
-        way = self._ways.get(name)
-        return way is not None and way.is_open
+    def _stand_in(self, way: _Way) -> list[Effect]:
+        """The session goes on at the central broker; what is subscribed or was asked for is asked for there."""
+        name = way.name
+        made = self._ways[name] = _Way(name, is_stand_in=True, is_anew=way.is_anew and not way.is_open)
+        made.subscriptions = way.subscriptions
+        asked = [part.packet for (owner, _), part in self._parts.items() if owner == name]
+        again = {
+            one.filter for packet in asked if isinstance(packet, packets.Subscribe) for one in packet.subscriptions
+        }
+        for packet in asked:
+            if isinstance(packet, packets.Unsubscribe):
+                self._has_left(made, packet.filters)
+        known = [made.subscriptions[text] for text in made.subscriptions if text not in again]
+        known_first = [self._asked_again(name, *subscription) for subscription in known]
+        made.waiting = [encode(packet, self._version) for packet in (*known_first, *asked)]
+        return self._enter(made)
 
-    def way_back(self, name: str) -> list[Effect]:
-        """An edge broker may be there again, and with it what waits there and what was subscribed there."""
-        self._unmet.discard(name)
-        return self._open(name, True) if name not in self._ways else []
+    def _asked_again(self, name: str, one: Subscription, identifier: int) -> packets.Subscribe:
+        """By the proxy: what is retained its client has had."""
+        packet = packets.Subscribe(self._own_id(), [replace(one, retain_handling=2)], identifier)
+        self._parts[name, packet.packet_id] = _Part(None, [0], packet)
+        return packet
 
-    def _ask_central_instead(self, name: str, way: _Way) -> list[Effect]:
+    def _ask_central_instead(self, way: _Way) -> list[Effect]:
         """Subscriptions, those that wait for an answer too: that answer is the central broker's then."""
+        self._ids.forget(way.name)
         effects: list[Effect] = []
-        for packet_id in [number for owner, number in self._parts if owner == name]:
-            part = self._parts.pop((name, packet_id))
-            if not part.filters:
+        subscribed = self._ways[CENTRAL].subscriptions
+        for packet_id in [number for owner, number in self._parts if owner == way.name]:
+            part = self._parts.pop((way.name, packet_id))
+            packet, join = part.packet, part.join
+            if isinstance(packet, packets.Unsubscribe):
+                codes = [reasons.SUCCESS] * len(part.places)
+                effects += self._joined(join, part.places, codes) if join is not None else []
                 continue
-            if part.join is not None and part.join.unsubscribes:
-                effects += self._joined(part.join, part.places, [reasons.SUCCESS] * len(part.places))
-            else:
-                asked = [way.subscriptions.pop(text) for text in part.filters]
-                if part.join is not None:
-                    part.join.ways |= {text: part.join.ways[text] - {name} | {CENTRAL} for text in part.filters}
-                effects += self._subscribe_again(part, asked)
-        for text, (one, identifier) in way.subscriptions.items():  # what is retained they have had
-            effects += self._subscribe_again(_Part(None, [0], [text]), [(replace(one, retain_handling=2), identifier)])
+            for one in packet.subscriptions:
+                subscribed[one.filter] = way.subscriptions.pop(one.filter)
+                if join is not None:
+                    join.ways[one.filter] = join.ways[one.filter] - {way.name} | {CENTRAL}
+            part.packet = replace(packet, packet_id=self._own_id())
+            self._parts[CENTRAL, part.packet.packet_id] = part
+            effects.append(self._central(part.packet))
+        for text, subscription in way.subscriptions.items():
+            subscribed[text] = subscription
+            effects.append(self._central(self._asked_again(CENTRAL, *subscription)))
         return effects
-
-    def _subscribe_again(self, part: _Part, asked: list[tuple[Subscription, int]]) -> list[Effect]:
-        packet_id = self._own_id()
-        self._parts[CENTRAL, packet_id] = part
-        for one, identifier in asked:
-            self._ways[CENTRAL].subscriptions[one.filter] = one, identifier
-        identifier = asked[0][1] if asked else 0
-        return [self._central(packets.Subscribe(packet_id, [one for one, _ in asked], identifier))]
 
     def _own_id(self) -> int:
         """One that neither the client nor we use towards the central broker now."""
@@ -497,11 +525,10 @@ class ProxyCore:
         return effects
 
     def _leave(self, way: _Way, filters: list[str]) -> list[Effect]:
-        for one in filters:
-            way.subscriptions.pop(one, None)
-        packet_id = self._own_id()
-        self._parts[way.name, packet_id] = _Part(None, [], [])
-        return self._to(way.name, packets.Unsubscribe(packet_id, filters))
+        self._has_left(way, filters)
+        packet = packets.Unsubscribe(self._own_id(), filters)
+        self._parts[way.name, packet.packet_id] = _Part(None, [], packet)
+        return self._to(way.name, packet)
 
     def _sends_away(self, way: _Way, packet: packets.Disconnect) -> list[Effect]:
         if way.name != CENTRAL:

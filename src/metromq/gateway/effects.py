@@ -17,6 +17,7 @@ class ToWay:
 @dataclass(frozen=True, slots=True)
 class OpenWay:
     way: str
+    is_stand_in: bool = False  # to the central broker, in place of the edge broker
 
 
 @dataclass(frozen=True, slots=True)

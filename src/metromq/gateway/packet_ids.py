@@ -15,12 +15,12 @@ class PacketIds:
 
     def __init__(self) -> None:
         self._by_broker: dict[tuple[str, int], int] = {}
-        self._by_client: dict[int, tuple[str, int]] = {}
+        self._by_client: dict[int, tuple[str, int] | None] = {}  # None: that broker is gone
         self._last = 0
-        self.moved: dict[str, set[str]] = {}  # filters of an edge broker that was lost, and is subscribed elsewhere
+        self.left: dict[str, set[str]] = {}  # filters that were given up while their edge broker was lost
 
     def __len__(self) -> int:
-        return len(self._by_client)
+        return len(self._by_broker)
 
     def knows(self, way: str, number: int) -> bool:
         return (way, number) in self._by_broker
@@ -54,11 +54,14 @@ class PacketIds:
     def clear(self) -> None:
         self._by_broker.clear()
         self._by_client.clear()
-        self.moved.clear()
+        self.left.clear()
 
     def forget(self, way: str) -> None:
-        for mine in [mine for mine, (owner, _) in self._by_client.items() if owner == way]:
-            self.done(mine)
+        """Its session is gone. What the client has not confirmed it may still hold: other messages get other ones."""
+        for mine, owner in self._by_client.items():
+            if owner is not None and owner[0] == way:
+                del self._by_broker[owner]
+                self._by_client[mine] = None
 
 
 def _usual(way: str, number: int) -> int:

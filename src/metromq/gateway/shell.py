@@ -15,7 +15,6 @@ from metromq.gateway.tunnel import FrameReader, pack
 READ_BYTES = 1 << 16
 DIAL_S = 3.0  # an edge broker that does not answer by then is gone
 AGAIN_S = 1.0  # before it is tried again
-LOOK_AGAIN_S = 2.0  # after edge brokers that were lost
 PATIENCE_S = 1.0  # so long a tunnel waits for a client that does not read, and its other clients with it
 WAITING_BYTES = 1 << 16  # for a client; beyond that it is waited for
 MOST_SESSIONS = 100_000  # whose packet identifiers are remembered, the last ones
@@ -104,6 +103,7 @@ class _Client:
         self._writer = writer
         self._core = ProxyCore(proxy.table, proxy.packet_ids)
         self._central: asyncio.StreamWriter | None = None
+        self._stand_ins: dict[str, asyncio.StreamWriter] = {}  # to the central broker in place of edge brokers
         self._port = 0  # of our connection to the central broker: it names the client in tunnels
         self._is_closed = False
         self._is_stuck = False
@@ -149,12 +149,6 @@ class _Client:
         except Exception:  # as above
             self._close()
 
-    async def find_again(self, name: str) -> None:
-        try:
-            await self._run(self._core.way_back(name))
-        except Exception:  # as above
-            self._close()
-
     async def _run(self, effects: list[Effect]) -> None:
         for effect in merged(effects):
             await self._runners()[type(effect)](effect)
@@ -173,46 +167,56 @@ class _Client:
             self._writer.write(effect.data)
 
     async def _to_way(self, effect: ToWay) -> None:
-        if effect.way != CENTRAL:
+        writer = self._central if effect.way == CENTRAL else self._stand_ins.get(effect.way)
+        if writer is not None:
+            writer.write(effect.data)
+            await writer.drain()
+        elif effect.way != CENTRAL:
             await self.proxy.tunnels[effect.way].send(self._port, effect.data)
-        elif self._central is not None:
-            self._central.write(effect.data)
-            await self._central.drain()
 
     async def _open_way(self, effect: OpenWay) -> None:
         if effect.way == CENTRAL:
-            whom = f"the central broker at {_text(self.proxy.options.central)}"
-            try:
-                reader, self._central = await asyncio.open_connection(*self.proxy.options.central)
-            except OSError as error:
-                self.proxy.missed(whom, str(error))
-                raise
-            self.proxy.reached(whom)
+            reader, self._central = await self._dial_central()
             self._port = self._central.get_extra_info("sockname")[1]
-            self.proxy.spawn(self._read_central(reader))
+            self.proxy.spawn(self._read_central(CENTRAL, reader, self._central))
             return
-        tunnel = self.proxy.tunnels.get(effect.way)
         try:
-            if tunnel is None:
+            if effect.is_stand_in:
+                reader, writer = await self._dial_central()
+                self._stand_ins[effect.way] = writer
+                self.proxy.spawn(self._read_central(effect.way, reader, writer))
+            elif effect.way in self.proxy.tunnels:
+                await self.proxy.tunnels[effect.way].open(self._port, self)
+            else:
                 raise OSError(f"no tunnel leads to {effect.way}")
-            await tunnel.open(self._port, self)
         except OSError:
             self.proxy.spawn(self.lost_way(effect.way))  # after what was meant for it has been queued
 
-    async def _read_central(self, reader: asyncio.StreamReader) -> None:
+    async def _dial_central(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        whom = f"the central broker at {_text(self.proxy.options.central)}"
+        try:
+            found = await asyncio.open_connection(*self.proxy.options.central)
+        except OSError as error:
+            self.proxy.missed(whom, str(error))
+            raise
+        self.proxy.reached(whom)
+        return found
+
+    async def _read_central(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, MetroError):
             while data := await reader.read(READ_BYTES):
-                await self._run(self._core.from_way(CENTRAL, data))
+                await self._run(self._core.from_way(name, data))
                 await self._writer.drain()
-        await self.lost_way(CENTRAL)
+        if name == CENTRAL or self._stand_ins.get(name) is writer:
+            await self.lost_way(name)
 
     async def _close_way(self, effect: CloseWay) -> None:
-        if effect.way != CENTRAL:
-            tunnel = self.proxy.tunnels.get(effect.way)
-            if tunnel is not None:
-                await tunnel.part(self._port)
-        elif self._central is not None:
-            self._central.close()
+        writer = self._central if effect.way == CENTRAL else self._stand_ins.pop(effect.way, None)
+        tunnel = self.proxy.tunnels.get(effect.way)
+        if writer is not None:
+            writer.close()
+        elif tunnel is not None:
+            await tunnel.part(self._port)
 
     async def _close_client(self, effect: CloseClient) -> None:
         self._close()
@@ -293,18 +297,6 @@ class Proxy:
         except OSError as error:
             raise ConfigError(f"listen {host}:{port}", f"cannot listen: {error.strerror}") from error
         self.port = int(self._server.sockets[0].getsockname()[1])
-        if not self.options.is_foreign:  # what has moved to a broker of another city would have to be moved back
-            self.spawn(self._look_again())
-
-    async def _look_again(self) -> None:
-        """For edge brokers that are missed: one client tries, and if it gets in the others follow."""
-        while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
-            for name in list(self.tunnels):
-                lost = [client for client in self._clients if name in client.core.missed]
-                is_back = any(client.core.is_with(name) for client in self._clients)
-                for client in lost if is_back else lost[:1]:
-                    await client.find_again(name)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(self, reader, writer)
