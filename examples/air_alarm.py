@@ -5,6 +5,7 @@ LIMIT is 50 unless the environment says otherwise. This one uses paho, as any pr
 """
 
 import os
+import sys
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -50,4 +51,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if missing := [name for name in ("MQTT_BROKER", "MQTT_CLIENT_ID", "MQTT_TOPICS") if name not in os.environ]:
+        by_hand = "MQTT_BROKER=127.0.0.1:1883 MQTT_CLIENT_ID=air_alarm MQTT_TOPICS='air/#'"
+        sys.exit(
+            f"{', '.join(missing)} must be set. `metromq service add` does that; by hand: {by_hand} python air_alarm.py"
+        )
     main()

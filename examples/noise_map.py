@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 
 from metromq.client import Client
@@ -59,4 +60,9 @@ def tell_usage(size: int) -> None:
 
 
 if __name__ == "__main__":
+    if missing := [name for name in ("MQTT_BROKER", "MQTT_CLIENT_ID", "MQTT_TOPICS") if name not in os.environ]:
+        by_hand = "MQTT_BROKER=127.0.0.1:1883 MQTT_CLIENT_ID=noise_map MQTT_TOPICS='noise/+/level'"
+        sys.exit(
+            f"{', '.join(missing)} must be set. `metromq service add` does that; by hand: {by_hand} python noise_map.py"
+        )
     asyncio.run(main())

@@ -5,6 +5,7 @@ Topics: parking/CARPARK/SPACE, retained by the sensors; it publishes parking-fre
 
 import asyncio
 import os
+import sys
 
 from metromq.client import Client
 
@@ -30,4 +31,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if missing := [name for name in ("MQTT_BROKER", "MQTT_CLIENT_ID", "MQTT_TOPICS") if name not in os.environ]:
+        by_hand = "MQTT_BROKER=127.0.0.1:1883 MQTT_CLIENT_ID=parking MQTT_TOPICS='parking/#'"
+        sys.exit(
+            f"{', '.join(missing)} must be set. `metromq service add` does that; by hand: {by_hand} python parking.py"
+        )
     asyncio.run(main())

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from metromq.errors import UsageError
+from metromq.errors import ConfigError, UsageError
 from metromq.federation import City
 from metromq.reading import raise_problems
 from metromq.settings import check_settings, read_settings
@@ -27,6 +27,11 @@ def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:
     raise_problems(problems)
     assert city is not None
     return city
+
+
+def check_city(path: Path, environ: Mapping[str, str]) -> list[ConfigError]:
+    """Every problem that `load_city` would meet."""
+    return read_settings(City, path, environ, PREFIX)[1]
 
 
 def load_preset(name: str) -> City:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from metromq.city_file import city_text
 from metromq.cli.check_config import command
+from metromq.federation import grid_city
 from tests.certificates import make_certificates
 
 
@@ -33,6 +35,15 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert result.output.strip() == f"{file} is valid."
     assert result.exit_code == 0
     assert json.loads(check(file, "--json").stdout) == {"ok": True, "problems": []}
+
+
+def test_a_file_of_a_city_is_checked_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "city.toml"
+    file.write_text(city_text(grid_city("delegation", count=3)))
+    assert check(file).output.strip() == f"{file} is valid."
+    file.write_text(file.read_text().replace('central = "', 'central = "x'))
+    (problem,) = json.loads(check(file, "--json").stdout)["problems"]
+    assert problem["where"] == f"{file}: central"
 
 
 def test_no_file_checks_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

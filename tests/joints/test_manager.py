@@ -60,6 +60,9 @@ def test_services_enter_work_and_leave_and_failed_ones_leave_nothing_behind(tmp_
             size = len(page.read())
         failed = door.ask("POST", "/services", service("bad", "x/#", command=["/bin/false"]), wait_s=90)
         assert failed["phase"] == "rolled-back"
+        assert failed["why"] == "bad ended at once with status 1."
+        states = [step["state"] for step in failed["steps"]]
+        assert states == ["taken back"] * (len(states) - 1) + ["failed"], failed
         assert "x/#" not in owners(door)
         with pytest.raises(ManagerSays, match="neither lies within"):
             door.ask("POST", "/services", service("cross", "+/pier/level", command=["/bin/true"]))
@@ -246,3 +249,11 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
         assert door.ask("GET", "/explain", topic="a/b")["legs"]
         city.kill("manager", signal.SIGTERM)
         assert not (tmp_path / "manager" / "manager.json").exists()
+
+
+@pytest.mark.parametrize("name", ["noise_map", "parking", "air_alarm"])
+def test_examples_that_are_run_by_hand_say_what_they_need(name: str) -> None:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("MQTT_")}
+    done = subprocess.run(example(name), env=plain, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("MQTT_BROKER, MQTT_CLIENT_ID, MQTT_TOPICS must be set.")

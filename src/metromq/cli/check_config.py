@@ -12,16 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from metromq.broker.auth import load_acl, load_passwords, load_scram
+from metromq.city_file import check_city
 from metromq.config import Config, Listener, check_config, load_config
+from metromq.documents import read_document
 from metromq.errors import ConfigError
 
 EPILOG = """\b
 Examples:
   metromq check-config metromq.toml
+  metromq check-config city.toml
   METROMQ_LIMITS__MAX_QOS=1 metromq check-config metromq.toml --json
 
 \b
-Exit status: 0 if a broker would start with this configuration, 1 if not.
+Exit status: 0 if a broker, or the city, would start with this configuration, 1 if not.
 """
 
 
@@ -31,11 +34,15 @@ Exit status: 0 if a broker would start with this configuration, 1 if not.
 def command(file: Path | None, as_json: bool) -> None:
     """Check a configuration and report every error.
 
-    Checks FILE, the METROMQ_* environment variables, and the password, ACL and certificate files they name.
+    Checks FILE, the METROMQ_* environment variables, and the password, ACL and certificate files they name. A FILE that
+    describes a city (it has [[brokers]]) is checked as one.
     """
-    problems = check_config(file, os.environ)
-    if not problems:
-        problems = list(check_files(load_config(file, os.environ)))
+    if file is not None and is_city(file):
+        problems = check_city(file, os.environ)
+    else:
+        problems = check_config(file, os.environ)
+        if not problems:
+            problems = list(check_files(load_config(file, os.environ)))
     if as_json:
         listed = [{"where": problem.where, "problem": problem.problem} for problem in problems]
         click.echo(json.dumps({"ok": not problems, "problems": listed}))
@@ -44,6 +51,13 @@ def command(file: Path | None, as_json: bool) -> None:
     else:
         click.echo(f"{file or 'The default configuration'} is valid.")
     sys.exit(1 if problems else 0)
+
+
+def is_city(file: Path) -> bool:
+    try:
+        return "brokers" in read_document(file, "TOML")
+    except ConfigError:
+        return False  # whoever reads it says why
 
 
 def check_files(config: Config) -> Iterator[ConfigError]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metromq.cli.manager_options import manager_options
+from metromq.cli.numbers import AMOUNT
 from metromq.control import need_manager
 
 EPILOG = """\b
@@ -40,8 +41,8 @@ def command(ctx: click.Context, data: Path, url: str | None, token_file: Path | 
 @command.command("add", epilog=EPILOG)
 @click.argument("name")
 @click.option("--broker", required=True, help="The broker of the city that runs there.")
-@click.option("--capacity", type=float, default=30_000.0, show_default=True, help="Workload that it can carry.")
-@click.option("--power", type=float, default=0.19, show_default=True, help="mW per workload.")
+@click.option("--capacity", type=AMOUNT, default=30_000.0, show_default=True, help="Workload that it can carry.")
+@click.option("--power", type=AMOUNT, default=0.19, show_default=True, help="mW per workload.")
 @click.option(
     "--tunnel", default="", metavar="HOST:PORT", help="Where `metromq tunnel` runs there, if it is elsewhere."
 )

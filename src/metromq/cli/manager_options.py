@@ -13,7 +13,7 @@ from metromq.control import DEFAULT_DATA
 from metromq.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-MARKS = {"done": "[green]✓[/]", "under way": "[yellow]…[/]", "": " "}
+MARKS = {"done": "[green]✓[/]", "under way": "[yellow]…[/]", "failed": "[red]✗[/]", "taken back": "↩", "": " "}
 
 
 def manager_options(command: Command) -> Command:

@@ -1,7 +1,6 @@
 """`metromq plan`: where brokers and services should run, what that saves, and the steps that lead there."""
 
 import json
-import math
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from metromq.cli.numbers import Number
 from metromq.control import DEFAULT_DATA
 from metromq.errors import UsageError
 from metromq.reading import shorten
@@ -56,20 +56,6 @@ except ImportError as error:
 WEIGHTS = ("power", "traffic", "latency", "move")
 MOST_WEIGHT = 1e9
 EXITS = {INFEASIBLE: 1, NOT_FOUND: 3}
-
-
-class Number(click.FloatRange):
-    """A number within bounds: neither `nan`, which no comparison refuses, nor infinite."""
-
-    def __init__(self, least: float, most: float) -> None:
-        super().__init__(min=least, max=most)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super(click.FloatRange, self).convert(value, param, ctx)
-        if not isinstance(found, float) or not math.isfinite(found):
-            self.fail(f"{shorten(str(value))} is not a finite number", param, ctx)
-        return super().convert(found, param, ctx)
-
 
 EPILOG = """\b
 Examples:

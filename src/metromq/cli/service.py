@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metromq.cli.manager_options import manager_options, show_plan
+from metromq.cli.numbers import AMOUNT
 from metromq.control import need_manager
 from metromq.documents import read_document
 from metromq.errors import UsageError
@@ -43,10 +44,10 @@ def command() -> None:
 @click.option("--rootfs", default="", help="podman: a directory instead of an image.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE")
 @click.option("--device", default="", help="Where it must run. Default: the planner chooses.")
-@click.option("--cpus", type=float, default=0.0, help="podman: how many processors it may use; 0: all.")
+@click.option("--cpus", type=AMOUNT, default=0.0, help="podman: how many processors it may use; 0: all.")
 @click.option("--memory", "memory_mb", type=int, default=0, help="Megabytes that it may use; 0: any.")
-@click.option("--mqtt-workload", type=float, default=10.0, show_default=True, help="Workload per Mbps of its topics.")
-@click.option("--user-workload", type=float, default=10.0, show_default=True, help="Workload per Mbps of its users.")
+@click.option("--mqtt-workload", type=AMOUNT, default=10.0, show_default=True, help="Workload per Mbps of its topics.")
+@click.option("--user-workload", type=AMOUNT, default=10.0, show_default=True, help="Workload per Mbps of its users.")
 @click.option("--no-delegate", is_flag=True, help="Its topics stay where they are.")
 @click.option("--dry-run", is_flag=True, help="Only show the steps.")
 @manager_options

@@ -88,6 +88,7 @@ class KeptPlan:
     results: tuple[tuple[int, str], ...]
     why: str
     ended: float
+    failed: int = -1  # older logs do not say
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class PlanState:
     results: dict[int, str] = field(default_factory=dict)
     why: str = ""
     ended: float = 0.0
+    failed: int = -1  # the step that failed; -1: none
 
 
 @dataclass(slots=True)
@@ -155,6 +156,7 @@ class State:
             plan.why = plan.why if not change.failed else f"{plan.why}; step {change.step + 1} back: {change.result}"
         elif change.failed:
             plan.phase, plan.why, plan.at = UNDOING, change.result, change.step - 1
+            plan.failed = change.step
         else:
             plan.results[change.step] = change.result
             plan.at = change.step + 1
@@ -201,9 +203,15 @@ class State:
 
 def _kept(plan: PlanState) -> KeptPlan:
     results = tuple(plan.results.items())
-    return KeptPlan(plan.number, plan.plan, plan.author, plan.time, plan.phase, plan.at, results, plan.why, plan.ended)
+    return KeptPlan(
+        *(plan.number, plan.plan, plan.author, plan.time, plan.phase),
+        *(plan.at, results, plan.why, plan.ended, plan.failed),
+    )
 
 
 def _restored(kept: KeptPlan) -> PlanState:
     results = dict(kept.results)
-    return PlanState(kept.number, kept.plan, kept.author, kept.time, kept.phase, kept.at, results, kept.why, kept.ended)
+    return PlanState(
+        *(kept.number, kept.plan, kept.author, kept.time, kept.phase),
+        *(kept.at, results, kept.why, kept.ended, kept.failed),
+    )

@@ -27,7 +27,7 @@ from metromq.control.core import (
 from metromq.control.delegating import delegate, delegations
 from metromq.control.manager.place import Workplace
 from metromq.control.manager.proxies import ProxyDesk
-from metromq.control.manager.runtimes import RuntimeFailed
+from metromq.control.manager.runtimes import Runtime, RuntimeFailed
 from metromq.errors import MetroError
 from metromq.protocol.topics import narrowest
 
@@ -145,7 +145,7 @@ class Actions:
             async with asyncio.timeout(START_S):
                 while not await self._place.is_ready(step.what):
                     if not await self._place.programs.is_running(own):
-                        raise StepFailed(f"{step.what} ended at once: {self._place.log_tail(own)}")
+                        raise StepFailed(await self._ended_at_once(self._place.programs, own))
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             await self._place.programs.stop(own)
@@ -208,8 +208,12 @@ class Actions:
         for _ in range(STEADY_LOOKS):
             await asyncio.sleep(LOOK_S)
             if not await self._place.runtime(spec).is_running(name):
-                raise StepFailed(f"{step.what} ended at once. {self._place.log_tail(name)}".strip())
+                raise StepFailed(await self._ended_at_once(self._place.runtime(spec), name))
         return "runs"
+
+    async def _ended_at_once(self, runtime: Runtime, name: str) -> str:
+        how, said = await runtime.how_it_ended(name), self._place.log_tail(name)
+        return f"{name.partition('-')[2]} ended at once {how}".strip() + (f": {said}" if said else ".")
 
     async def _stop_service(self, step: Step, plan: ActionPlan) -> str:
         await self._place.runtime(plan.service(step.what)).stop(f"service-{step.what}")

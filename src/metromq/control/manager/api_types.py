@@ -200,9 +200,11 @@ def _step(step: Step, state: str, result: str) -> StepAnswer:
 def _step_state(state: PlanState, number: int) -> str:
     if number in state.results:
         return "done"
+    if number == state.failed:
+        return "failed"
     if state.phase == "running" and number == state.at:
         return "under way"
-    return ""
+    return "taken back" if number < state.failed else ""
 
 
 def record_answer(record: Record) -> RecordAnswer:

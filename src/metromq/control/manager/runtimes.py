@@ -51,6 +51,10 @@ class Runtime(Protocol):
 
     async def is_running(self, name: str) -> bool: ...
 
+    async def how_it_ended(self, name: str) -> str:
+        """Such as "with status 3"; empty: nobody knows, as a manager before us started it."""
+        ...
+
     def logs(self, name: str, follow: bool) -> AsyncIterator[bytes]: ...
 
 
@@ -66,6 +70,7 @@ class ProcessRuntime:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._children: list[subprocess.Popen[bytes]] = []
+        self._last: dict[str, subprocess.Popen[bytes]] = {}  # of each name
         directory.mkdir(parents=True, exist_ok=True)
 
     def _file(self, name: str, kind: str) -> Path:
@@ -89,7 +94,8 @@ class ProcessRuntime:
         script = _LAUNCH_LIMITED if limit else _LAUNCH
         command = ["/bin/sh", "-c", script, pid_file, *limit, *unit.command]
         try:
-            self._children.append(self._spawned(unit, command, lock))
+            child = self._last[unit.name] = self._spawned(unit, command, lock)
+            self._children.append(child)
         except OSError as error:
             raise RuntimeFailed(f"{unit.name} cannot be started: {error}") from error
         finally:
@@ -135,6 +141,13 @@ class ProcessRuntime:
         finally:
             os.close(lock)
         return False
+
+    async def how_it_ended(self, name: str) -> str:
+        child = self._last.get(name)
+        code = child.poll() if child is not None else None
+        if code is None:
+            return ""
+        return f"by signal {-code}" if code < 0 else f"with status {code}"
 
     def _pid(self, name: str) -> int:
         """0: the shell has not written it yet."""
@@ -224,6 +237,10 @@ class PodmanRuntime:
     async def is_running(self, name: str) -> bool:
         code, said = await self._podman("inspect", "--format", "{{.State.Running}}", self._container(name))
         return not code and said == "true"
+
+    async def how_it_ended(self, name: str) -> str:
+        code, said = await self._podman("inspect", "--format", "{{.State.ExitCode}}", self._container(name))
+        return "" if code else f"with status {said}"
 
     async def logs(self, name: str, follow: bool) -> AsyncIterator[bytes]:
         program = shutil.which("podman")
