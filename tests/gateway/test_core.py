@@ -226,6 +226,26 @@ def test_a_session_that_was_kept_asks_those_too_that_had_filters_and_leaves_wher
     assert made.way("e1", Connack()) == [], "it has a filter, and will be needed"
 
 
+def test_a_visitor_of_3_1_1_leaves_nothing_behind_either() -> None:
+    """Its session ends with its connection only where it was a clean one: it comes once more, with such a one."""
+    table = DelegationTable({"near/#": "e1"}, others=("e2",))
+    for is_needed in (False, True):
+        made = Client(MQTT311, table, clean=False, present=True)
+        again = made.way("e2", Connack())
+        assert again[:2] == [CloseWay("e2"), OpenWay("e2")]
+        (connect,) = made.sent(again, "e2")
+        assert isinstance(connect, packets.Connect)
+        assert connect.clean_start
+        asked = packets.Subscribe(9, [Subscription("new/a", 1)])
+        if is_needed:
+            made.core.table = DelegationTable({"new/#": "e2"})
+            assert made.says(asked) == []
+        left = made.way("e2", Connack())
+        assert made.sent(left, "e2")[0] == packets.Disconnect()
+        assert (left[-1] == CloseWay("e2")) == (not is_needed)
+        assert made.sent(made.way("e2", Connack()), "e2") == ([asked] if is_needed else [])
+
+
 def test_a_session_that_begins_anew_and_will_be_kept_leaves_nothing_older_anywhere() -> None:
     table = DelegationTable({"near/#": "e1"}, others=("e1", "e2"))
     made = Client(table=table, session_expiry_s=60)

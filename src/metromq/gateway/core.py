@@ -50,6 +50,7 @@ class _Way:
     is_resumed: bool = False  # the broker had the session already, with subscriptions that we have not seen
     is_stand_in: bool = False  # it leads to the central broker, as the edge broker is lost
     is_anew: bool = False  # nothing older of the session may be left
+    is_leaving: bool = False  # entered with a clean session, to leave none
     rest: bytes = b""  # the beginning of a packet
     waiting: list[bytes] = field(default_factory=list)
     subscriptions: dict[str, tuple[Subscription, int]] = field(default_factory=dict)
@@ -353,6 +354,8 @@ class ProxyCore:
         if connack.reason_code:
             return self.way_lost(way.name)
         assert self._connect is not None
+        if way.is_leaving:
+            return self._has_entered_to_leave(way)
         way.is_open, waiting, way.waiting = True, way.waiting, []
         is_expected = way.is_stand_in and not self._connect.clean_start  # by and by: what is at the edge broker
         way.is_resumed = connack.session_present or is_expected
@@ -375,20 +378,30 @@ class ProxyCore:
         return self.table.all_edges if connack.session_present else self.table.edges
 
     def _not_needed(self, name: str) -> list[Effect]:
-        """The client has never been there: nothing of it stays."""
+        """The client has never been there: nothing of it stays. In 3.1.1 only a clean session ends by itself."""
+        if self._version != MQTT5:
+            way = self._ways[name] = _Way(name, is_anew=True, is_leaving=True)
+            return [CloseWay(name), *self._enter(way)]
         del self._ways[name]
         goodbye = packets.Disconnect(properties=Properties(session_expiry_s=0))
-        return (
-            [ToWay(name, encode(goodbye, self._version)), CloseWay(name)]
-            if self._version == MQTT5
-            else [CloseWay(name)]
-        )
+        return [ToWay(name, encode(goodbye, self._version)), CloseWay(name)]
+
+    def _has_entered_to_leave(self, way: _Way) -> list[Effect]:
+        del self._ways[way.name]
+        effects: list[Effect] = [ToWay(way.name, encode(packets.Disconnect(), self._version)), CloseWay(way.name)]
+        if not way.waiting:
+            return effects
+        back = self._ways[way.name] = _Way(way.name)  # it is needed after all
+        back.waiting, back.subscriptions = way.waiting, way.subscriptions
+        return [*effects, *self._enter(back)]
 
     def way_lost(self, name: str) -> list[Effect]:
         """An edge broker is gone: its topics are the central broker's. Without that one the client must come again."""
         way = self._ways.pop(name, None)
         if way is None:
             return []
+        if way.is_leaving and not way.waiting:
+            return [CloseWay(name)]
         if name == CENTRAL or self._is_over or (way.is_stand_in and way.is_open):
             self._is_over = True
             return [CloseWay(name), *(CloseWay(other) for other in self._ways), CloseClient()]
