@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from metromq.broker.auth import load_acl, load_passwords, load_scram
-from metromq.city_file import check_city
 from metromq.config import Config, Listener, check_config, load_config
+from metromq.control import check_city
 from metromq.documents import read_document
 from metromq.errors import ConfigError
 
