@@ -126,14 +126,14 @@ def _change_under_load(city: City, data: Path, files: Path) -> None:
         readers = {name: at(name) for name in (SOUTH, NORTH, EAST)}
         for reader in readers.values():
             reader.subscribe(TOPIC, 2)
-        explains(city, data, f"form 1 clusters: {NORTH} ({NORTH}, {EAST}, {WEST}; {NORTH} leads)")
+        explains(city, data, f"form 1 cluster: {NORTH} ({NORTH}, {EAST}, {WEST}; {NORTH} leads)")
         streams = [Stream(publishers[name], name, qos) for name, qos in ((NORTH, 1), (EAST, 2), (WEST, 2))]
         more(streams)
         assert "would change" in metromq(data, "recluster", str(apart), "--dry-run")
-        explains(city, data, "form 1 clusters")
+        explains(city, data, "form 1 cluster")
         for file, clusters, server in (
             (apart, (f"{NORTH} ({NORTH}, {EAST}; {EAST} leads)", f"{WEST} ({WEST}; {WEST} leads)"), WEST),
-            (together, (f"{NORTH} ({NORTH}, {EAST}, {WEST}; {WEST} leads)", "form 1 clusters"), EAST),
+            (together, (f"{NORTH} ({NORTH}, {EAST}, {WEST}; {WEST} leads)", "form 1 cluster"), EAST),
         ):
             told = metromq(data, "recluster", str(file))
             assert f"{TOPIC}: {SOUTH} gets it from {server}" in told

@@ -27,6 +27,7 @@ from metromq.federation import (
     to_json,
     with_ways,
 )
+from metromq.federation.coordination import Coordinator, ZooKeeperCoordinator
 from metromq.federation.host import Host
 from metromq.federation.links import Link
 from metromq.protocol.session import Backlog, decode_message
@@ -112,7 +113,7 @@ class Reporter:
             site=spec.site if spec is not None else "",
             pid=os.getpid(),
             http=self.http,
-            problem=self._problem(),
+            problem=self._problem() or (_without_ensemble(node.coordinator) if node is not None else ""),
             version=__version__,
             uptime_s=round(hub.clock.now - self._started, 3),
             durability=config.durability,
@@ -236,3 +237,9 @@ class Reporter:
             return self._hub.routes.subscriptions(filter, share)
         route = self._hub.routes.find(topic.encode())
         return len(route.targets) + len(route.groups)
+
+
+def _without_ensemble(coordinator: Coordinator) -> str:
+    """A broker without it is healthy: its clients are served."""
+    is_away = isinstance(coordinator, ZooKeeperCoordinator) and not coordinator.is_connected
+    return "the ZooKeeper ensemble is away; known routes are used, and what is new waits" if is_away else ""

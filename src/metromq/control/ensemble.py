@@ -18,7 +18,7 @@ LOG_FILE = "zookeeper.log"
 # A server does not look at its standard input, so a shell waits there until whoever started it has ended.
 UNTIL_EOF = (
     'exec 3<&0; "$@" 3<&- & server=$!; { while read -r line <&3; do :; done; kill $server; } & watcher=$!; '
-    'trap "kill $server" TERM; wait $server; wait $server; kill $watcher 2>/dev/null'
+    'trap "kill $server" TERM; wait $server; code=$?; wait $server; kill $watcher 2>/dev/null; exit $code'
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from metromq.federation.coordination import ZooKeeperCoordinator
 from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.interest import SHARE_PREFIX
 from metromq.federation.node import Node
@@ -100,10 +101,15 @@ def explain_step(
 
 
 def _who_decides(node: Node, subscribers: int) -> tuple[str, ...]:
-    if node.city.routing != "overlay" or not node.city.overlay.workers or subscribers < 0:
+    coordinator = node.coordinator
+    if subscribers < 0:
         return ()
-    if node.coordinator.worker:
-        return (f"The coordination worker {node.coordinator.worker} decides for {node.name}.",)
+    if isinstance(coordinator, ZooKeeperCoordinator) and not coordinator.is_connected:
+        return (f"{node.name} does not reach the ZooKeeper ensemble: what is new is agreed on when it does.",)
+    if node.city.routing != "overlay" or not node.city.overlay.workers:
+        return ()
+    if coordinator.worker:
+        return (f"The coordination worker {coordinator.worker} decides for {node.name}.",)
     return (f"No coordination worker decides for {node.name} now: what is new goes straight until one does.",)
 
 

@@ -16,6 +16,7 @@ from metromq.client import Client
 from metromq.config import Config, Listener
 from metromq.control import ensemble
 from metromq.control.processes import Supervisor
+from metromq.federation import explain_step
 from metromq.federation.city import City, ZooKeeperSettings, grid_city
 from metromq.federation.coordination.zookeeper import ZooKeeperCoordinator
 from tests.peers import play
@@ -75,6 +76,11 @@ def alive(broker: Broker) -> tuple[str, ...]:
     return coordinator(broker).alive(int(broker.hub.clock.now * 1_000_000))
 
 
+def reasons(broker: Broker, topic: str) -> tuple[str, ...]:
+    assert broker.member is not None
+    return explain_step(broker.member.host.node, topic, subscribers=0).reasons
+
+
 async def heard(publisher: Broker, subscriber: Broker, topic: str, payload: bytes) -> bool:
     async with Client("127.0.0.1", subscriber.port) as getter:
         await getter.subscribe(topic, qos=1)
@@ -112,9 +118,13 @@ async def _a_city_on_three_servers(tmp_path: Path) -> None:
             await until(lambda: not coordinator(one).is_connected, "the ensemble is missed")
             assert await heard(one, two, "1/1/y", b"third")
             assert alive(one) == ("b00", "b11")
+            assert "ensemble is away" in one._reporter.status().problem
+            assert any("does not reach the ZooKeeper ensemble" in reason for reason in reasons(one, "1/1/y"))
             for name in list(supervisor.keepers):
                 _resume(supervisor, name)
             await until(lambda: coordinator(one).is_connected, "the ensemble is back")
+            assert not one._reporter.status().problem
+            assert not any("ZooKeeper" in reason for reason in reasons(one, "1/1/y"))
             assert alive(one) == ("b00", "b11")
             # And it catches up: a member that comes back claims its home.
             async with running(city, "b22"):

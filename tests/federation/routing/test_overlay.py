@@ -187,7 +187,7 @@ def test_explaining_shows_cluster_leader_and_utility() -> None:
     assert "gets it from" in told
     assert "utility" in told
     told = " ".join(network.nodes["at5"].router.explain("bus/7"))
-    assert "at5 is in at0" in told
+    assert "at5 is in the cluster at0" in told
     step = explain_step(network.nodes["at5"], "bus/7")
     assert [(hop.peer, hop.stage) for hop in step.hops] in ([("at60", "final")], [("at0", "relay")])
     assert len(network.nodes["at5"].router.ways.map.topics["bus/7"].clusters) == 2  # type: ignore[attr-defined]

@@ -347,13 +347,15 @@ class OverlayRouter(Router):
             return self._explain_filter(topic_or_filter)
         clusters = self.ways.clusters(topic_or_filter)
         if not clusters:
-            return ("Nobody has published this topic yet: it has no clusters, and goes straight to who wants it.",)
+            return ("No clusters have been agreed on for this topic yet: it goes straight to who wants it.",)
         named = (f"{one.founder} ({', '.join(one.members)}; {one.leader} leads)" for one in clusters)
-        lines = [f"The publishers of {topic_or_filter} form {len(clusters)} clusters: {', '.join(named)}."]
+        count = f"{len(clusters)} cluster{'s' if len(clusters) > 1 else ''}"
+        lines = [f"The publishers of {topic_or_filter} form {count}: {', '.join(named)}."]
         overlay = self.ways.map.topics[topic_or_filter]
         own = overlay.clusters.get(self.name)
         if own:
-            lines.append(f"{self.name} is in {own}: it reaches its members straight, and others through their leaders.")
+            reaches = "it reaches its members straight, and others through their leaders"
+            lines.append(f"{self.name} is in the cluster {own}: {reaches}.")
         found = self.ways.find_server(topic_or_filter) if self.name in overlay.feeds else None
         if found is not None:
             score = f"nearest cluster {found.distance_km:.1f} km, utility {found.utility:.2f}"
