@@ -93,7 +93,7 @@ class Ensemble:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-            except PROBLEMS as problem:
+            except Exception as problem:  # kazoo has some of its own; if this thread ended nobody would try again
                 logs.warning("the ensemble did not answer; trying again", problem=repr(problem))
                 if self._client.connected:
                     pause(RETRY_S)

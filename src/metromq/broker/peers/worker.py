@@ -16,7 +16,7 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 
 from metromq.broker import logs
 from metromq.broker.peers.worker_requests import BROKERS, ELECTION, REQUESTS, RESPONSES, WORKERS, workers_there
-from metromq.broker.peers.znodes import PROBLEMS, RETRY_S, FactStore, Job, Servers, packed, pause, quoted, row, unquoted
+from metromq.broker.peers.znodes import RETRY_S, FactStore, Job, Servers, packed, pause, quoted, row, unquoted
 from metromq.federation import City
 from metromq.federation.coordination import Fact
 from metromq.federation.routing import Request, Worker, assigned, split_key, topics_of
@@ -54,7 +54,7 @@ class CoordinationWorker:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-            except PROBLEMS as problem:
+            except Exception as problem:  # kazoo has some of its own; if this thread ended nobody would try again
                 logs.warning("the ensemble did not answer; trying again", problem=repr(problem))
                 if self._client.connected:
                     pause(RETRY_S)

@@ -20,6 +20,7 @@ are. Writers delete their entries after a while; a broker that finds that it has
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -28,8 +29,7 @@ from urllib.parse import quote, unquote
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import KeeperState
+from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from metromq.broker import logs
@@ -42,6 +42,7 @@ AT_ONCE: Final = 1000  # reads
 KEEP_LOG_S: Final = 60.0
 # Between two tries to reach servers, at most. Kazoo's own hour is longer than others wait for a broker that is missed.
 RETRY_S: Final = 1.0
+ANSWER_S: Final = 60.0  # so long a server never takes
 ABOUT_TOPICS: Final = frozenset((CLUSTER, PUBLISHER, SUBSCRIBER, WANTED))
 PROBLEMS: Final = (KazooException, KazooTimeoutError, OSError)
 
@@ -49,13 +50,28 @@ Job = Callable[[], None]
 Watched = Callable[[Job], Callable[[Any], None]]
 
 
+# Each try that fails would be a line of its own; that the ensemble is away is said once.
+_LOG: Final = logging.getLogger("metromq.kazoo")
+_LOG.setLevel(logging.ERROR)
+
+
 def pause(seconds: float) -> None:
     """Not by `time.sleep`, which fails where libfaketime has set the clock wrong."""
     threading.Event().wait(seconds)
 
 
+class _Answer(AsyncResult):  # type: ignore[misc]
+    """Kazoo forgets what is asked in the very moment in which it finds that the session has expired."""
+
+    def get(self, block: bool = True, timeout: float | None = ANSWER_S) -> Any:
+        return super().get(block, timeout)
+
+
 class _Threads(SequentialThreadingHandler):  # type: ignore[misc]
     sleep_func = staticmethod(pause)
+
+    def async_result(self) -> _Answer:
+        return _Answer(self)
 
 
 def quoted(name: str) -> str:
@@ -90,13 +106,15 @@ class Servers:
             handler=_Threads(),
             auth_data=auth,
             default_acl=self.acl,
+            logger=_LOG,
             connection_retry={"max_tries": -1, "max_delay": RETRY_S, "max_jitter": 0.5, "sleep_func": pause},
         )
 
     def connect(self) -> bool:
         """Waits a moment for one. Kazoo tries for ever, unless the password is wrong or its thread has died."""
         try:
-            if self.client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            thread = self.client._connection._connection_routine
+            if thread is None or not thread.is_alive():
                 self.client.start_async().wait(RETRY_S)
             elif not self.client.connected:
                 pause(RETRY_S / 5)
