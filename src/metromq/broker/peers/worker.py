@@ -202,11 +202,13 @@ class CoordinationWorker:
         rows: dict[str, list[list[str | int]]] = {}
         for fact in facts:
             rows.setdefault(split_key(fact.key)[0], []).append(row(fact))
+        numbers: dict[str, list[str]] = {}
         for path, request in batch.items():
-            own = rows.pop(request.broker, [])  # the first answer to a broker has it all
-            response = self._servers.path(BROKERS, quoted(request.broker), RESPONSES, request.number)
-            parts.create(response, packed(own), acl=self._servers.acl)
+            numbers.setdefault(request.broker, []).append(request.number)
             parts.delete(path)
+        for broker, own in numbers.items():  # one response to each, however many requests it answers
+            response = self._servers.path(BROKERS, quoted(broker), RESPONSES, own[0])
+            parts.create(response, packed([own, rows.get(broker, [])]), acl=self._servers.acl)
         if not self._store.commit(parts):
             self._look_again(topics)
             return False

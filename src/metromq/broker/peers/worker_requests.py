@@ -97,6 +97,7 @@ class WorkerRequests:
         read = [(name, answer.get()[0]) for name, answer in answers]
         for name, _ in read:
             self._client.delete_async(f"{place}/{name}")
-        for number, data in read:
-            asks = self._open.pop(number, ())  # of an earlier life: the facts are news all the same
-            self._answered(asks, tuple(Fact(*one) for one in json.loads(data)))
+        for _, data in read:
+            numbers, facts = json.loads(data)
+            asks = [ask for number in numbers for ask in self._open.pop(number, ())]  # others are of an earlier life
+            self._answered(tuple(asks), tuple(Fact(*one) for one in facts))
