@@ -95,6 +95,10 @@ class Announcer:
         """The peer has had what was sent to it until then."""
         self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
 
+    def heard_us(self, peer: str) -> int:
+        """Until when a peer has heard us, as far as it has said; 0: it has not."""
+        return self._heard_us.get(peer, 0)
+
     def unheard(self, topic_filter: str, now_us: int) -> int:
         """Since when the filter is wanted, if a peer that was told of it may not have heard it yet; otherwise 0.
 

@@ -36,6 +36,7 @@ class InterestExchange:
         self._counters = counters
         self._wall_us = wall_us
         self._wanted_sets: dict[str, tuple[int, AbstractSet[str]]] = {}
+        self._echoes: dict[str, int] = {}  # of each peer the last one
         self.is_new = True  # the journal had no message
         self._asked: set[str] = set()  # peers that a new broker has asked for what they retain
         routes.router.ways.wanted_by = self.wanted_by
@@ -60,7 +61,8 @@ class InterestExchange:
 
     def was_heard(self, peer: str, echo_us: int, now_us: int) -> None:
         """The last of our greetings that the peer has heard was sent when the clock on our wall showed `echo_us`."""
-        if echo_us:
+        if echo_us and echo_us != self._echoes.get(peer):  # an old one again says nothing new, whatever our clock says
+            self._echoes[peer] = echo_us
             self.announcer.was_heard(peer, min(now_us, now_us - self._wall_us() + echo_us))
 
     def announce(self, peer: str, now_us: int) -> list[Effect]:
@@ -157,6 +159,7 @@ class InterestExchange:
     def member_left(self, peer: str) -> None:
         self.interest.member_left(peer)
         self.announcer.member_left(peer)
+        self._echoes.pop(peer, None)
 
     def snapshot(self) -> list[Keep]:
         kept = [Keep(peer, Interest(True, tuple(self.interest.filters_of(peer)), ())) for peer in self.interest.peers()]

@@ -3,7 +3,12 @@
 import pytest
 
 from metromq.federation import grid_city
+from metromq.federation.links.mqtt_transport import KEEPALIVE_S
+from metromq.lab.sim.network import StreamListener
+from metromq.lab.sim.sim_broker import _Dialled as Dialled
 from metromq.lab.sim.sim_city import SimCity
+from metromq.protocol.wire import MQTT5, encode
+from metromq.protocol.wire.packets import Pingreq
 
 HELLO_S = 0.5  # the default
 IDLE_S = 4.0
@@ -64,3 +69,62 @@ def test_a_death_is_known_within_three_hello_intervals(mesh_up_to: int, moment_s
         if one.host is not None and not one.host.is_alive(other.name)
     ]
     assert not wrongly
+
+
+class Spy:
+    """Sees what a stream brings."""
+
+    def __init__(self, listener: StreamListener, seen: list[bytes]) -> None:
+        self._listener = listener
+        self._seen = seen
+
+    def received(self, data: bytes) -> None:
+        self._seen.append(data)
+        self._listener.received(data)
+
+    def closed(self, problem: str) -> None:
+        self._listener.closed(problem)
+
+
+@pytest.mark.parametrize("mesh_up_to", [16, 0])
+def test_links_that_carry_greetings_are_not_pinged(mesh_up_to: int) -> None:
+    """A ping wakes two brokers, and what it would prove a greeting proves that returns one of ours."""
+    city = idle_city(mesh_up_to)
+    seen: list[bytes] = []
+    for end in city.network.streams:
+        assert end.listener is not None
+        end.listener = Spy(end.listener, seen)
+    city.run(2.5 * KEEPALIVE_S)
+    ping = encode(Pingreq(), MQTT5)
+    assert seen
+    assert not [data for data in seen if data == ping]
+
+
+class Deaf:
+    """A stream that brings nothing any more, and nobody is told."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def closed(self, problem: str) -> None: ...
+
+
+@pytest.mark.parametrize("mesh_up_to", [16, 0])
+@pytest.mark.parametrize("clock_set_s", [0, -3600, 3600])
+def test_a_link_that_brings_nothing_is_noticed_all_the_same(mesh_up_to: int, clock_set_s: int) -> None:
+    """The peer still greets, over its own link, so only ours is in doubt; a clock that is set changes nothing."""
+    city = idle_city(mesh_up_to)
+    one = next(iter(city.brokers.values()))
+    assert one.host is not None
+    peer = next(peer for peer, link in one.host.links.items() if link.up)
+    city.run(KEEPALIVE_S + 1.0)
+    one.skew_us = clock_set_s * 1_000_000
+    between = [end for end in city.network.streams if (end.own, end.far) == (one.name, peer)]
+    (ours,) = [end for end in between if isinstance(end.listener, Dialled)]
+    assert ours.other is not None
+    ours.listener = ours.other.listener = Deaf()
+    before = len(city.events)
+    city.run(1.5 * KEEPALIVE_S + 3 * HELLO_S)
+    lost = [text for _, name, text in city.events[before:] if name == one.name and "link is down" in text]
+    assert len(lost) == 1
+    assert f"peer={peer} " in lost[0]
+    assert "PINGREQ" in lost[0]

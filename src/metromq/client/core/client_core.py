@@ -185,6 +185,10 @@ class ClientCore:
         """Something was written past this core: until the next silence the server needs no ping."""
         self._sent_at = max(self._sent_at, now)
 
+    def was_heard(self, at: float) -> None:
+        """The server has shown elsewhere that it got what was sent then: that is as good as an answer to a ping."""
+        self._received_at = max(self._received_at, at)
+
     def deadline(self) -> float | None:
         """When `tick` should be called next."""
         if not self._open or not self._keepalive_s:

@@ -169,12 +169,19 @@ class PeerLinks:
         self._looked_at = now
         self._falling_asleep -= self._kept
         for peer, link in list(self.by_peer.items()):
+            self._was_heard(peer)
             if peer in self._kept or link.resting:
                 continue
             if link.up and link.is_idle() and self._may_rest(peer):
                 self._let_rest(link, now - link.used_at)
             elif not link.up and not self._is_alive(peer):
                 self.by_peer.pop(peer).close()
+
+    def _was_heard(self, peer: str) -> None:
+        """Who returns our greetings need not be pinged too: each ping wakes two brokers."""
+        heard_us = self._node.exchange.announcer.heard_us(peer)
+        if heard_us and self.transport is not None:
+            self.transport.was_heard(peer, heard_us / 1_000_000)
 
     def _may_rest(self, peer: str) -> bool:
         """Whether it would understand it, and nobody speaks with it through us."""

@@ -163,6 +163,10 @@ class _Way:
         elif now - self._dialled_at > CONNECT_TIMEOUT_S:
             self.lost(f"no answer within {CONNECT_TIMEOUT_S:g} s")
 
+    def was_heard(self, at: float) -> None:
+        if self._line is not None and self.is_open:
+            self._line.core.was_heard(at)
+
     def _dial(self, now: float) -> None:
         self._dialled_at = now
         self._line = line = Line(self, ClientCore(self._credentials.options(self.peer)))
@@ -263,6 +267,11 @@ class MqttTransport(Transport):
     def tick(self, now: float) -> None:
         for way in list(self._ways.values()):
             way.tick(now)
+
+    def was_heard(self, peer: str, at: float) -> None:
+        way = self._ways.get(peer)
+        if way is not None:
+            way.was_heard(at)
 
     def is_calm(self) -> bool:
         return all(way.is_open for way in self._ways.values())

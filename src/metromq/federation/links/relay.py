@@ -218,6 +218,9 @@ class RelayTransport(Transport):
             elif way.direct is None and now - way.closed_at >= AFTER_S and self._host.is_alive(way.peer):
                 self._ask(way, now)
 
+    def was_heard(self, peer: str, at: float) -> None:
+        self._inner.was_heard(peer, at)
+
     def is_calm(self) -> bool:
         return self._inner.is_calm()
 

@@ -56,6 +56,10 @@ class Transport(ABC):
     def tick(self, now: float) -> None:
         """Call several times a second: keeps ways alive and opens those that are lost."""
 
+    def was_heard(self, peer: str, at: float) -> None:
+        """The peer has said, over a link of its own, that it got what was sent then: its way need not be tried."""
+        return
+
     def is_calm(self) -> bool:
         """Whether every way is open, so that ticks may be rare."""
         return False
