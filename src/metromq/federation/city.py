@@ -78,6 +78,8 @@ class Membership:
     takeover: Takeover = "nearest"
     # Larger cities have no link between every two brokers: each greets eight, and opens others when it needs them.
     mesh_up_to: Annotated[int, Range(0, 10_000)] = 16
+    # Filters of others that a broker should have to know: who has more than its part announces prefixes. 0: all.
+    interest_entries: Annotated[int, Range(0, 100_000_000)] = 100_000
     # Clocks that are further apart are warned about: times in the lake and expiry after a restart need them.
     clock_warning_ms: Milliseconds = 1000
 
@@ -340,6 +342,12 @@ class City(CityPlan):
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(broker.name for broker in self.brokers)
+
+    @cached_property
+    def summarise_above(self) -> int:
+        """So many filters below one prefix a broker announces one by one; 0: all of them."""
+        entries = self.membership.interest_entries
+        return max(1, entries // len(self.brokers)) if entries else 0
 
     @cached_property
     def by_name(self) -> Mapping[str, BrokerSpec]:

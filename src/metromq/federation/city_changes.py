@@ -226,7 +226,7 @@ class CityChanges:
         self._exchange.lead(router.ways)
         router.ways.living(self._coordinator.alive(now_us))
         is_routed_anew = before.city.routings != after.city.routings
-        self._exchange.announcer.router_changed(router, now_us if is_routed_anew else None)
+        self._exchange.announcer.router_changed(router, after.city.summarise_above, now_us if is_routed_anew else None)
         self._takeover.city_changed(after.city, now_us)
         self._handover.city_changed(after.city.central)
         routes.forget_all()

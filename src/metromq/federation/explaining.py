@@ -88,7 +88,7 @@ def explain_step(
         StepHop(
             hop.peer,
             NAMES[hop.stage],
-            usual if hop.stage == FINAL else whys.get(hop.peer, ""),
+            (_summary(node, hop.peer, topic) or usual) if hop.stage == FINAL else whys.get(hop.peer, ""),
             hop.served,
             targets=hop.targets,
         )
@@ -98,6 +98,14 @@ def explain_step(
     if route.dropped:
         reasons += (f"{node.name} drops the copies for {', '.join(route.dropped)}: {_why_dropped(limit)}.",)
     return TraceStep(node.name, topic, NAMES[stage], reasons, hops, interested, subscribers)
+
+
+def _summary(node: Node, peer: str, topic: str) -> str:
+    """What to say of a peer of which nothing else is known than a filter that may be a summary."""
+    interest = node.exchange.interest
+    found = [text for text in interest.matching(topic) if interest.wants(peer, text)]
+    is_wide = all(text.endswith("/#") and "+" not in text for text in found)
+    return f"wants {found[0]}, or much of it" if found and is_wide and node.city.summarise_above else ""
 
 
 def _who_decides(node: Node, subscribers: int) -> tuple[str, ...]:
@@ -126,8 +134,11 @@ def _subscription(node: Node, topic_filter: str, subscribers: int) -> TraceStep:
         for peer in node.peers
         if peer in beyond
     )
-    wanted = tuple(peer for peer in node.peers if node.exchange.interest.wants(peer, topic_filter))
+    wanted = tuple(peer for peer in node.peers if node.exchange.interest.covers(peer, topic_filter))
     reasons = node.router.explain(topic_filter) + _who_decides(node, subscribers)
+    summary = node.exchange.announcer.summary_over(topic_filter)
+    if summary:
+        reasons += (f"{node.name} announces {summary} in its place, because its clients want much below that.",)
     return TraceStep(node.name, topic_filter, NAMES[CLIENT], reasons, hops, wanted, subscribers)
 
 

@@ -9,6 +9,7 @@ import hashlib
 from typing import Final, final
 
 from metromq.federation.links.frames import Announcement, Interest
+from metromq.federation.summaries import wider
 
 SHARE_PREFIX: Final = "$share/"
 
@@ -137,6 +138,15 @@ class PeerInterest:
             return self._groups.get(topic_filter, {}).get(peer, 0)
         return 1 if self._plain.get(topic_filter) & self._bits.get(peer, 0) else 0
 
+    def covers(self, peer: str, topic_filter: str) -> bool:
+        """Whether the peer wants the filter, or, where it is a plain one, a wider one that ends with `#`."""
+        if self.wants(peer, topic_filter):
+            return True
+        bit = self._bits.get(peer, 0)
+        if not bit or topic_filter.startswith(SHARE_PREFIX):
+            return False
+        return any(self._plain.get(text) & bit for text in wider(topic_filter))
+
     def set(self, peer: str, topic_filter: str, members: int) -> None:
         before, bit = self.wants(peer, topic_filter), self._bit(peer)
         if topic_filter.startswith(SHARE_PREFIX):
@@ -204,6 +214,10 @@ class PeerInterest:
         if not bits:
             return ()
         return tuple(peer for peer, bit in self._bits.items() if bits & bit)
+
+    def matching(self, topic: str) -> list[str]:
+        """The plain filters that match."""
+        return self._plain.matching(topic)
 
     def shares_for(self, topic: str) -> list[str]:
         """The shared subscriptions that match."""

@@ -49,6 +49,8 @@ class InterestExchange:
         self._routes.router.ways.wanted(topic_filter, bool(members))
         self.announcer.want(topic_filter, members, now_us)
         effects: list[Effect] = [RoutesChanged((plain_filter(topic_filter),))]
+        if self.announcer.regroup():
+            return effects + self._announce_changes(now_us)
         for peer, frame in self.announcer.changes_of_filter(topic_filter, self._routes.up, now_us):
             effects.append(Send(peer, frame))
         return effects
@@ -73,6 +75,9 @@ class InterestExchange:
     def announce_to_all(self, now_us: int) -> list[Effect]:
         """Others may be responsible now."""
         self.announcer.facts_changed()
+        return self._announce_changes(now_us)
+
+    def _announce_changes(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
         for peer in sorted(self._routes.up.among(self.announcer.concerned())):
             effects += self.announce(peer, now_us)
@@ -91,6 +96,7 @@ class InterestExchange:
         """A peer announces."""
         self._counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
+        missed = {item for item in fresh if not self.interest.covers(peer, item.topic_filter)}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self.interest.apply(peer, frame)
         if not changed:
@@ -100,13 +106,20 @@ class InterestExchange:
         kept = replace(frame, said_us=0)
         effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        effects += self._late(peer, frame, plain, unserved, now_us)
+        effects += self._late(peer, frame, plain, unserved, missed, now_us)
         return effects + self._takeover.asks(peer, tuple(item.topic_filter for item in plain), now_us)
 
     def _late(
-        self, peer: str, frame: Interest, plain: list[Announcement], unserved: list[Announcement], now_us: int
+        self,
+        peer: str,
+        frame: Interest,
+        plain: list[Announcement],
+        unserved: list[Announcement],
+        missed: AbstractSet[Announcement],
+        now_us: int,
     ) -> list[Effect]:
-        """What the peer has missed of filters that it wanted before we heard of it."""
+        """What the peer has missed of filters that it wanted before we heard of it: nothing of those that are not
+        `missed`, because we knew of a wider one."""
         under_way_us = self._silences.under_way(peer, now_us)
         held_up_us = self._silences.held_up(peer, frame.said_us, now_us)
         ages = {item: max(item.age_ms * 1000 + held_up_us, under_way_us) for item in (*plain, *unserved)}
@@ -114,6 +127,7 @@ class InterestExchange:
         effects: list[Effect] = []
         if late and (under_way_us or any(item.age_ms for item in plain)):  # who announces at once asks for them itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
+        late = tuple((item.topic_filter, ages[item]) for item in plain if ages[item] and item in missed)
         late += tuple((item.topic_filter, ages[item]) for item in unserved if ages[item] and item not in plain)
         if late:
             effects.append(Replay(peer, late))
@@ -122,7 +136,7 @@ class InterestExchange:
     def came_unheard(self, peer: str, old: str, wanted: tuple[tuple[str, int], ...]) -> list[Effect]:
         """A session has come to the peer, and its old broker could not say whether all had heard what it wants, and
         since when. Who has heard it has sent there what came, and that follows the session."""
-        late = tuple((text, age_us) for text, age_us in wanted if not self.interest.wants(old, text))
+        late = tuple((text, age_us) for text, age_us in wanted if not self.interest.covers(old, text))
         return [Replay(peer, late)] if late and peer in self._routes.peers else []
 
     def _has_members(self, share: str) -> bool:

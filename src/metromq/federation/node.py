@@ -80,7 +80,7 @@ class Node:
         self.directory = Directory(name, city.names, self.clock, self.up)
         self.wills = Wills(name, self.directory, self.up, city.names)
         router = router_for(city, name, self.table)
-        announcer = Announcer(router)
+        announcer = Announcer(router, city.summarise_above)
         self.handover = handover = Handover(name, city.central, self.table, announcer.digest)
         peers = tuple(other for other in city.names if other != name)
         self.routes = RouteBook(

@@ -234,6 +234,14 @@ def takes_everything(accept: Callable[..., int]) -> Callable[..., int]:
     return planted
 
 
+def announces_no_prefix(due: Callable[..., dict[str, int]]) -> Callable[..., dict[str, int]]:
+    def planted(self: Announcer, peer: str) -> dict[str, int]:
+        hidden = {text for texts in self._summaries.values() for text in texts}
+        return {text: members for text, members in due(self, peer).items() if text not in hidden}
+
+    return planted
+
+
 PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "a moved session is forgotten at once": (Departures, "_end_if_drained", lambda _: ends_at_once),
     "a moved session stays for ever": (Departures, "_end_if_drained", lambda _: nothing),
@@ -255,6 +263,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),
     "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: nothing),
+    "a prefix stands for filters and is not announced": (Announcer, "_due", announces_no_prefix),
     "what is confirmed is not on the disk yet": (Disk, "sync", lambda _: nothing),
 }
 
@@ -267,6 +276,7 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
     "what is not released stays behind": (44,),
+    "a prefix stands for filters and is not announced": (59,),
 }
 
 

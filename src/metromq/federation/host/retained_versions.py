@@ -102,7 +102,9 @@ class RetainedVersions:
 
     def ask(self, topic_filter: str) -> None:
         """The filter has just been announced: the brokers that know of it are asked what they retain for it."""
-        peers = self._node.up.among(self._node.router.announce_to(topic_filter))
+        now_us, announcer = int(self._hub.clock.now * 1_000_000), self._node.exchange.announcer
+        told = self._node.up.among(self._node.router.announce_to(topic_filter))
+        peers = [peer for peer in told if not announcer.is_settled(peer, topic_filter, now_us)]
         if not peers:
             return
         question = self._questions[topic_filter] = _Question(set(peers))

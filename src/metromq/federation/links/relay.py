@@ -152,7 +152,11 @@ class _Answer(Waiter):
 
 @final
 class RelayTransport(Transport):
-    """`first_way` must be greater at every start, so that ways of an earlier life are known as old."""
+    """`first_way` must be greater at every start, so that ways of an earlier life are known as old.
+
+    It has many methods because it is a transport to its links, hears what its own transport's ways do, and speaks with
+    the far ends of relayed ones.
+    """
 
     def __init__(
         self, name: str, inner: Transport, host: RelayHost, clock: Callable[[], float], first_way: int

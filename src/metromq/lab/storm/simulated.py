@@ -25,6 +25,7 @@ LAST_S: Final = 3.0  # for everybody to take what waits
 LOST_S: Final = 6.0  # more than wills of a lost broker wait where they are kept for it
 LOOK_S: Final = 0.5
 IDLE_S: Final = 2  # in every second storm topics that nobody publishes are given back so soon, where that matters
+SUMMARISED: Final = 3  # such storms of four: brokers announce a prefix where clients want two filters below it
 STEP_S: Final = 0.1
 QUIET_S: Final = 300.0
 LAG_S: Final = 0.01  # two links of two milliseconds, and what they wait for disks
@@ -52,6 +53,9 @@ class SimulatedStorm(Stage):
         """`wide`: links are opened on demand, as in a city that is too large for a link between every two brokers."""
         mesh_up_to = 0 if wide else history.brokers
         city = grid_city(history.routing, count=history.brokers, hello_interval_ms=200, mesh_up_to=mesh_up_to)
+        if history.seed % 4 == SUMMARISED:
+            few = dataclasses.replace(city.membership, interest_entries=history.brokers)
+            city = dataclasses.replace(city, membership=few)
         near = _near(frozenset(city.names)) if history.is_near else None
         if history.seed % 2:
             city = dataclasses.replace(city, overlay=dataclasses.replace(city.overlay, idle_s=IDLE_S))
