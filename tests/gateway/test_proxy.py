@@ -54,8 +54,17 @@ class Gateway:
             self.run(self.proxy.close())
         for end in self.ends.values():
             self.run(end.close())
+        self.run(_end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+
+async def _end_tasks() -> None:
+    """Of clients that were lost a moment ago."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 @contextlib.contextmanager
