@@ -96,7 +96,6 @@ class InterestExchange:
         """A peer announces."""
         self._counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
-        missed = {item for item in fresh if not self.interest.covers(peer, item.topic_filter)}
         unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
         changed = self.interest.apply(peer, frame)
         if not changed:
@@ -106,20 +105,13 @@ class InterestExchange:
         kept = replace(frame, said_us=0)
         effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
-        effects += self._late(peer, frame, plain, unserved, missed, now_us)
+        effects += self._late(peer, frame, plain, unserved, now_us)
         return effects + self._takeover.asks(peer, tuple(item.topic_filter for item in plain), now_us)
 
     def _late(
-        self,
-        peer: str,
-        frame: Interest,
-        plain: list[Announcement],
-        unserved: list[Announcement],
-        missed: AbstractSet[Announcement],
-        now_us: int,
+        self, peer: str, frame: Interest, plain: list[Announcement], unserved: list[Announcement], now_us: int
     ) -> list[Effect]:
-        """What the peer has missed of filters that it wanted before we heard of it: nothing of those that are not
-        `missed`, because we knew of a wider one."""
+        """What the peer has missed of filters that it wanted before we heard of it."""
         under_way_us = self._silences.under_way(peer, now_us)
         held_up_us = self._silences.held_up(peer, frame.said_us, now_us)
         ages = {item: max(item.age_ms * 1000 + held_up_us, under_way_us) for item in (*plain, *unserved)}
@@ -127,7 +119,6 @@ class InterestExchange:
         effects: list[Effect] = []
         if late and (under_way_us or any(item.age_ms for item in plain)):  # who announces at once asks for them itself
             effects.append(SendRetained(peer, tuple(text for text, _ in late)))
-        late = tuple((item.topic_filter, ages[item]) for item in plain if ages[item] and item in missed)
         late += tuple((item.topic_filter, ages[item]) for item in unserved if ages[item] and item not in plain)
         if late:
             effects.append(Replay(peer, late))
