@@ -127,7 +127,7 @@ class InterestExchange:
     def came_unheard(self, peer: str, old: str, wanted: tuple[tuple[str, int], ...]) -> list[Effect]:
         """A session has come to the peer, and its old broker could not say whether all had heard what it wants, and
         since when. Who has heard it has sent there what came, and that follows the session."""
-        late = tuple((text, age_us) for text, age_us in wanted if not self.interest.covers(old, text))
+        late = tuple((text, age_us) for text, age_us in wanted if not self.interest.wants(old, text))
         return [Replay(peer, late)] if late and peer in self._routes.peers else []
 
     def _has_members(self, share: str) -> bool:

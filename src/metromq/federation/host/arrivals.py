@@ -113,7 +113,7 @@ class Arrivals:
         arrival.missed = [
             (topic_filter, age_us if peers else age_us + self._node.clock.ago_us(piece.number))
             for topic_filter, age_us, peers in piece.untold
-            if peers or not self._node.exchange.interest.covers(old, topic_filter)
+            if peers or not self._node.exchange.interest.wants(old, topic_filter)
         ]
         unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
