@@ -109,6 +109,10 @@ class CityChanges:
 
     # What changes hands.
 
+    def is_handing_over(self) -> bool:
+        """Whether `hand_over` would find something to do, though nothing has happened."""
+        return not self._handover.is_idle()
+
     def hand_over(self, now_us: int) -> list[Effect]:
         """What filters that change hands need now, here and, at the central broker, next."""
         alive = self._coordinator.alive(now_us)

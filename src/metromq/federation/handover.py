@@ -68,6 +68,12 @@ class Handover:
         """Whether something changes hands."""
         return bool(self._parts)
 
+    def is_idle(self) -> bool:
+        """Whether neither `refresh` nor `next_facts` has anything to do: nothing changes hands, and no fact is new."""
+        if self._parts or self._held or self._changed:
+            return False
+        return self._lead is None or (not self._led and self._revision == self._table.book.revision)
+
     @property
     def is_holding(self) -> bool:
         return bool(self._held)

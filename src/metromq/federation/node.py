@@ -50,7 +50,7 @@ from metromq.federation.links.frames import (
 from metromq.federation.outgoing_frames import NodeCounters, OutgoingFrames
 from metromq.federation.reach import Reach
 from metromq.federation.route_book import RouteBook
-from metromq.federation.routing import Audience, Router, router_for, succession_for
+from metromq.federation.routing import Audience, Router, Ways, router_for, succession_for
 from metromq.federation.stages import CLIENT, OWNER
 from metromq.federation.takeover import Takeover
 from metromq.federation.wills import Wills
@@ -166,15 +166,30 @@ class Node:
     def tick(self, now_us: int, clients: int = 0) -> list[Effect]:
         """Call at least five times per hello interval, or when `next_us` says."""
         effects = self.coordinated(self.coordinator.tick(now_us, clients), now_us)
-        effects += self._outgoing.counted(self._changes.greet_guests(now_us))
-        expected = self.router.ways.listens(now_us)
+        more = self._changes.greet_guests(now_us)
+        if more:
+            effects += self._outgoing.counted(more)
+        ways = self.router.ways
+        if ways.leads:
+            effects += self._led(ways, now_us)
+        unsaid = self.descriptions.unsaid()
+        if unsaid:
+            effects += self._outgoing.counted(self._changes.proposed(unsaid, now_us))
+        due = self.wills.tick(now_us)
+        if self._changes.is_handing_over():
+            due += self._changes.hand_over(now_us)
+        return effects + self._outgoing.counted(due) if due else effects
+
+    def _led(self, ways: Ways, now_us: int) -> list[Effect]:
+        """What a routing with ways of its own wants now that time has passed."""
+        effects: list[Effect] = []
+        expected = ways.listens(now_us)
         if expected:  # the hub asks for the copies of these topics once more
             effects.append(RoutesChanged(expected))
-        proposals = self.router.ways.proposals()
+        proposals = ways.proposals()
         if proposals:
             effects += self.coordinated(self.coordinator.propose(proposals, now_us), now_us)
-        effects += self._outgoing.counted(self._changes.proposed(self.descriptions.unsaid(), now_us))
-        return effects + self._outgoing.counted([*self.wills.tick(now_us), *self._changes.hand_over(now_us)])
+        return effects
 
     def next_us(self, now_us: int) -> int:
         """When the next tick must come if nothing happens before. Now: at the usual pace."""

@@ -165,9 +165,8 @@ class Wills:
 
     def tick(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
-        self._forget_earlier_lives(now_us)
-        if not self._gone:
-            return effects
+        if self._reborn:
+            self._forget_earlier_lives(now_us)
         for broker, since_us in self._gone.items():
             for client, kept in list(self._kept.get(broker, {}).items()):
                 if now_us >= _due_us(kept, since_us):

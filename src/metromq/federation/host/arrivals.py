@@ -63,14 +63,14 @@ class Arrivals:
         self._node = node
         self._timers = timers
         self._departures = departures
-        self._by_client: dict[str, dict[str, ArrivingSession]] = {}  # client -> old broker -> what comes from there
+        self.by_client: dict[str, dict[str, ArrivingSession]] = {}  # client -> old broker -> what comes from there
 
     def has(self, client: str) -> bool:
         """Whether more may come."""
-        return client in self._by_client
+        return client in self.by_client
 
     def is_complete(self, client: str) -> bool:
-        return all(arrival.complete for arrival in self._by_client.get(client, {}).values())
+        return all(arrival.complete for arrival in self.by_client.get(client, {}).values())
 
     def take(self, old: str, piece: Piece) -> Session:
         """The session that the piece belongs to."""
@@ -78,7 +78,7 @@ class Arrivals:
         if piece.flags & FIRST or session is None:
             self.probe(old, piece)
             session = self._begin(old, piece, session)
-        arrival = self._by_client.get(piece.client, {}).get(old)
+        arrival = self.by_client.get(piece.client, {}).get(old)
         if arrival is not None and arrival.number != piece.number:
             arrival = None
         is_aligned = arrival is not None and not arrival.merges and not arrival.complete
@@ -105,7 +105,7 @@ class Arrivals:
         resumes = session is not None and not returns and not passes and _is_newer(piece, session)
         merges = session is not None and not returns and not resumes
         arrival = ArrivingSession(piece.number, merges)
-        arrivals = self._by_client.setdefault(piece.client, {})
+        arrivals = self.by_client.setdefault(piece.client, {})
         for other in arrivals.values():
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
@@ -211,7 +211,7 @@ class Arrivals:
 
     def tick(self) -> None:
         """The old broker waits for everybody, also for who has joined the city meanwhile."""
-        for client, arrivals in self._by_client.items():
+        for client, arrivals in self.by_client.items():
             for old, arrival in arrivals.items():
                 if arrival.probed is not None and not arrival.probed.issuperset(self._node.peers):
                     for peer in [peer for peer in self._node.peers if peer not in arrival.probed]:
@@ -251,13 +251,13 @@ class Arrivals:
             hub.sessions.queue_again(session, named, entry.flags, entry.identifiers, 0)
 
     def drained(self, old: str, signal: Signal) -> None:
-        arrivals = self._by_client.get(signal.client, {})
+        arrivals = self.by_client.get(signal.client, {})
         arrival = arrivals.get(old)
         if arrival is None or arrival.number != signal.number:
             return
         del arrivals[old]
         if not arrivals:
-            self._by_client.pop(signal.client, None)
+            self.by_client.pop(signal.client, None)
             session = self._hub.sessions.get(signal.client)
             if session is not None:
                 self._release(session, arrival)

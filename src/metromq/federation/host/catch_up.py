@@ -1,90 +1,40 @@
 """What must be sent again because responsibility changed or a peer could not be heard."""
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from operator import itemgetter
-from typing import Final, final
+from typing import final
 
 from metromq.errors import OffsetsGone
 from metromq.federation.distribution import HOLD
 from metromq.federation.effects import GoAround, HandOver, Release, Replay, Reroute
 from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
+from metromq.federation.host.marks import Marks
 from metromq.federation.interest import SHARE_PREFIX, plain_filter
 from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER, RELAY
-from metromq.protocol import Packer, Unpacker
 from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
 from metromq.protocol.topics import matches
-
-MARK_EVERY_US: Final = 1_000_000
-MAX_LATELY: Final = 16  # announcements that are a little late need not lead far back
-MAX_MARKS: Final = 4096  # beyond, the older ones are thinned out: they lead a little further back than needed
 
 
 @final
 class CatchUp:
-    """Remembers when the journal stood where, so that an age becomes an offset."""
+    """Finds what it is by its age (marks.py says where the journal stood when)."""
 
     def __init__(self, hub: Hub, node: Node, copies: Copies) -> None:
         self._hub = hub
         self._node = node
         self._copies = copies
-        self._marks: list[tuple[int, int]] = []  # wall clock, next offset
-        self._lately: deque[tuple[int, int]] = deque(maxlen=MAX_LATELY)  # the same of the last ticks
-
-    def mark(self) -> None:
-        """At every tick, and when a peer has spoken: the sooner after a message, the nearer an age leads to it."""
-        hub = self._hub
-        if hub.commits.log is None:
-            return
-        now = hub.clock.wall_us, hub.commits.log.next_offset()
-        if not self._lately or self._lately[-1][1] != now[1]:
-            self._lately.append(now)
-        if not self._marks or now[0] - self._marks[-1][0] >= MARK_EVERY_US:
-            self._add_mark(*now)
-
-    def recalled(self, message: Message) -> None:
-        """The journal is read again after a restart: when it stood here."""
-        wall_us = message.arrived_us if message.kind == KIND_LINK else message.time_us
-        is_timed = wall_us and message.kind != KIND_REPLAY and not message.retain  # others may have another's time
-        if is_timed and (not self._marks or wall_us - self._marks[-1][0] >= MARK_EVERY_US):
-            self._add_mark(wall_us, message.offset)
-
-    def away_us(self) -> int:
-        """How long ago the journal got its last message; -1: it never did."""
-        return max(0, self._hub.clock.wall_us - self._marks[-1][0]) if self._marks else -1
-
-    def _add_mark(self, wall_us: int, offset: int) -> None:
-        self._marks.append((wall_us, offset))
-        if len(self._marks) > MAX_MARKS:
-            half = MAX_MARKS // 2
-            self._marks = self._marks[:half:2] + self._marks[half:]
-
-    def pack(self, packer: Packer) -> None:
-        packer.u32(len(self._marks))
-        for wall_us, offset in self._marks:
-            packer.u64(wall_us).i64(offset)
-
-    def unpack(self, reader: Unpacker) -> None:
-        self._marks = [(reader.u64(), reader.i64()) for _ in range(reader.u32())]
+        self.marks = Marks(hub)
 
     def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
         """Messages that this broker accepted in the last `age_us`, as far back as there are marks and a journal."""
         log = self._hub.commits.log
-        if log is None or not self._marks:
+        start = self.marks.offset_at(self._hub.clock.wall_us - age_us)
+        if log is None or start < 0:
             return
-        since_us = self._hub.clock.wall_us - age_us
-        start = self._marks[0][1]
-        for marks in (self._marks, self._lately):
-            for wall_us, offset in marks:
-                if wall_us > since_us:
-                    break
-                start = max(start, offset)
         end = log.next_offset()
         if start >= end:
             return
@@ -249,8 +199,7 @@ class CatchUp:
         """How long ago it came here, by our own clock."""
         came_us = message.arrived_us or message.time_us
         if message.retain and not message.arrived_us:  # its time is the fastest clock's: the next mark is later, too
-            later = self._marks[bisect_right(self._marks, message.offset, key=itemgetter(1)) :][:1]
-            came_us = min([came_us, *(wall_us for wall_us, _ in later)])
+            came_us = self.marks.no_later(came_us, message.offset)
         return max(0, self._hub.clock.wall_us - came_us)
 
     def _link_numbers(self) -> dict[str, int]:

@@ -60,7 +60,7 @@ class Departures:
         self._node = node
         self._copies = copies
         self._arrives = arrives  # whether a client's session is still coming here
-        self._by_client: dict[str, Departure] = {}
+        self.by_client: dict[str, Departure] = {}
 
     def begin(
         self, session: Session, to: str, number: int, taken_us: int, senders: frozenset[str] | None = None
@@ -70,14 +70,14 @@ class Departures:
         departure = Departure(session, to, number, taken_us)
         departure.senders = senders
         departure.left = len(session.backlog.inflight) + len(session.backlog.queue)
-        self._by_client[session.client_id] = departure
+        self.by_client[session.client_id] = departure
         session.departed_to, session.departed_us = to, taken_us
         self._hub.sessions.record(session)
         self._send_some(departure)
 
     def cancel(self, client: str) -> None:
         """The client is back, or the session has ended."""
-        departure = self._by_client.pop(client, None)
+        departure = self.by_client.pop(client, None)
         if departure is None:
             return
         self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
@@ -86,21 +86,21 @@ class Departures:
             self._hub.sessions.record(departure.session)
 
     def has(self, client: str) -> bool:
-        departure = self._by_client.get(client)
+        departure = self.by_client.get(client)
         return departure is not None and not departure.session.closed
 
     def is_before(self, client: str, taken_us: int) -> bool:
         """Whether the client has left from here before a CONNECT."""
-        return self._by_client[client].taken_us <= taken_us
+        return self.by_client[client].taken_us <= taken_us
 
     def left_with(self, client: str, base: int) -> frozenset[str]:
         """The filters with which the session left from here for where it comes from (`base`)."""
-        departure = self._by_client[client]
+        departure = self.by_client[client]
         return departure.filters if departure.number == base else frozenset()
 
     def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
         """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
-        departure = self._by_client[client]
+        departure = self.by_client[client]
         self.cancel(client)
         if departure.number == base:
             return [], SeenIds()
@@ -108,7 +108,7 @@ class Departures:
 
     def again(self, client: str, seen: SeenIds) -> None:
         """More of the session has come, and what it has had: all follows it once more."""
-        departure = self._by_client[client]
+        departure = self.by_client[client]
         departure.passing = seen
         departure.first = True
         departure.complete = False
@@ -116,19 +116,17 @@ class Departures:
 
     def is_busy(self) -> bool:
         """Whether the next turn should come soon."""
-        if not self._by_client:
-            return False
         up = self._node.up
-        return any(not departure.complete and departure.to in up for departure in self._by_client.values())
+        return any(not departure.complete and departure.to in up for departure in self.by_client.values())
 
     def marked(self, signal: Signal, by: str) -> None:
-        departure = self._by_client.get(signal.client)
+        departure = self.by_client.get(signal.client)
         if departure is not None and departure.number == signal.number:
             departure.markers.add(by)
             self._end_if_drained(departure)
 
     def tick(self) -> None:
-        for departure in list(self._by_client.values()):
+        for departure in list(self.by_client.values()):
             session = departure.session
             if session.closed:
                 self.cancel(session.client_id)

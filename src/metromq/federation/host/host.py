@@ -79,6 +79,9 @@ class Host:
         self._report = report
         self._ticked_at = hub.clock.now
         self._rested_s = 0.0  # how long it was to be until the next tick
+        self._paced_for: City | None = None
+        self._hello_s = self.tick_s = self._calm_s = 0.0
+        self._keep_pace()
         self._timers = Timers()
         self._links = PeerLinks(hub, self.node, self._timers, self, self.run)
         self.links: dict[str, Link] = self._links.by_peer
@@ -142,13 +145,15 @@ class Host:
         """As it is now."""
         return self.node.city
 
-    @property
-    def _hello_s(self) -> float:
-        return self.city.membership.hello_interval_ms / 1000
-
-    @property
-    def tick_s(self) -> float:
-        return min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
+    def _keep_pace(self) -> None:
+        """How often to tick, as the city is now."""
+        city = self.node.city
+        if city is not self._paced_for:
+            self._paced_for = city
+            self._hello_s = city.membership.hello_interval_ms / 1000
+            self.tick_s = min(self._hello_s / TICKS_PER_HELLO, LONGEST_TICK_S)
+            is_large = len(city.names) > city.membership.mesh_up_to
+            self._calm_s = min(self._hello_s, LONGEST_REST_S) if is_large else min(self._hello_s / 2, LONGEST_TICK_S)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -157,8 +162,8 @@ class Host:
         clock = self.hub.clock
         relay = RelayTransport(self.name, transport, self, lambda: clock.now, clock.wall_us)
         self._ticked_at = self.hub.clock.now
-        if self._catch_up.away_us() >= 0:
-            self.node.restarted(self._catch_up.away_us(), self._now_us())
+        if self._catch_up.marks.away_us() >= 0:
+            self.node.restarted(self._catch_up.marks.away_us(), self._now_us())
         self._links.start(relay)
         for session in list(self.hub.sessions.by_client_id.values()):
             if session.departed_to:
@@ -191,6 +196,7 @@ class Host:
 
     def tick(self) -> None:
         hub, now_us = self.hub, self._now_us()
+        self._keep_pace()
         passed_s = hub.clock.now - self._ticked_at
         self._ticked_at = hub.clock.now
         if passed_s > max(self.tick_s, self._rested_s) + self._hello_s:
@@ -199,11 +205,12 @@ class Host:
         self._links.tick(hub.clock.now)
         self.run(self.node.tick(now_us, len(hub.connections.open) - len(self.answers.heard)))
         self._links.look()
-        self._catch_up.mark()
+        self._catch_up.marks.mark()
         self._is_stirred = hub.commits.position != self._stood_at
         self._stood_at = hub.commits.position
         self._timers.run(hub.clock.now)
-        self._draining.tick()
+        if self._draining.waiting:
+            self._draining.tick()
         self.roaming.tick()
         self.leaving.tick()
 
@@ -213,6 +220,7 @@ class Host:
         return self._rested_s
 
     def _may_rest_s(self) -> float:
+        self._keep_pace()
         if self.roaming.is_busy() or self._draining.is_busy():
             return BUSY_TICK_S
         now, due_at = self.hub.clock.now, self.node.next_us(self._now_us()) / 1_000_000
@@ -224,11 +232,7 @@ class Host:
         return min(max(due_at - now, BUSY_TICK_S), self._longest_s())
 
     def _longest_s(self) -> float:
-        if not self._is_calm():
-            return self.tick_s
-        city = self.node.city
-        is_large = len(city.names) > city.membership.mesh_up_to
-        return min(self._hello_s, LONGEST_REST_S) if is_large else min(self._hello_s / 2, LONGEST_TICK_S)
+        return self._calm_s if self._is_calm() else self.tick_s
 
     def _is_calm(self) -> bool:
         """Whether nothing is going on: all that ticks are for is to greet, and to notice what does not come."""
@@ -332,7 +336,7 @@ class Host:
         """One without messages."""
         if topic == CONTROL_TOPIC:
             if self.hub.commits.position != self._stood_at:
-                self._catch_up.mark()
+                self._catch_up.marks.mark()
             self.run(self.node.frame(peer, payload, self._now_us()))
         elif topic == RELAY_TOPIC and self._links.transport is not None:
             self._links.transport.arrived(peer, payload)

@@ -149,7 +149,7 @@ class HubAnswers(Federation):
             self._node.restore(peer, decode_frame(reader.blob()), self._now_us())
 
     def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
-        self._catch_up.recalled(message)
+        self._catch_up.marks.recalled(message)
         self._copies.recalled(message, uses, holders, copies)
 
     def snapshot(self) -> bytes:
@@ -159,7 +159,7 @@ class HubAnswers(Federation):
         for keep in kept:
             packer.text(keep.peer).blob(encode_frame(keep.frame))
         self._retained.pack(packer)
-        self._catch_up.pack(packer)
+        self._catch_up.marks.pack(packer)
         return packer.done()
 
     def restored(self, state: bytes) -> None:
@@ -172,4 +172,4 @@ class HubAnswers(Federation):
             self._node.restore(peer, decode_frame(reader.blob()), self._now_us())
         self._retained.unpack(reader)
         if not reader.at_end():
-            self._catch_up.unpack(reader)
+            self._catch_up.marks.unpack(reader)

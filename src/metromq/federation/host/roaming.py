@@ -68,6 +68,8 @@ class Roaming:
         self._report = report
         self._departures = Departures(hub, node, copies, self._is_arriving)
         self._arrivals = Arrivals(hub, node, timers, self._departures, catch_up, run)
+        self._leaving = self._departures.by_client
+        self._arriving = self._arrivals.by_client
         self._ticked_at = hub.clock.now
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
@@ -255,11 +257,13 @@ class Roaming:
 
     def tick(self) -> None:
         self._ticked_at = self._hub.clock.now
-        self._departures.tick()
-        self._arrivals.tick()
+        if self._leaving:
+            self._departures.tick()
+        if self._arriving:
+            self._arrivals.tick()
 
     def is_busy(self) -> bool:
-        return self._departures.is_busy()
+        return bool(self._leaving) and self._departures.is_busy()
 
     def probe_all(self, number: int) -> None:
         """Every peer answers behind all that it has sent here so far."""
