@@ -34,17 +34,30 @@ HOT_MODULES += [
     *(
         f"src/metromq/federation/{name}.py"
         for name in (
-            *("city_changes", "clock_skew", "effects", "greetings", "interest_exchange", "node"),
-            *("outgoing_frames", "route_book", "silences"),
+            *("city_changes", "clock_skew", "descriptions", "distribution", "effects"),
+            *("greetings", "handover", "hop", "hybrid_clock", "interest", "interest_exchange", "node"),
+            *("outgoing_frames", "reach", "route_book", "silences", "stages", "takeover", "wills"),
         )
     ),
     *(
         f"src/metromq/federation/coordination/{name}.py"
-        for name in ("contacts", "coordinator", "embedded", "facts", "watch")
+        for name in ("contacts", "coordinator", "embedded", "facts", "rumours", "steps", "watch")
     ),
-    *(f"src/metromq/federation/links/{name}.py" for name in ("frames", "mqtt_transport", "transport")),
-    *(f"src/metromq/federation/host/{name}.py" for name in ("host", "hub_answers", "peer_links", "timers")),
-    *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "network", "sim_broker")),
+    *(
+        f"src/metromq/federation/links/{name}.py"
+        for name in (
+            *("batch", "frames", "inbox", "link", "mqtt_transport", "relay", "routing_slip", "runs"),
+            *("transport", "versions"),
+        )
+    ),
+    *(
+        f"src/metromq/federation/host/{name}.py"
+        for name in (
+            *("draining", "host", "hub_answers", "last_wills", "leaving", "marks"),
+            *("peer_links", "receiving", "roaming", "session_parcels", "timers"),
+        )
+    ),
+    *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "disk", "network", "sim_broker", "sim_client")),
 ]
 
 

@@ -28,6 +28,7 @@ from metromq.federation.routing.geographic import AreaSuccession
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.session.message import Message
 from metromq.protocol.topics import matches
+from tests.builds import plain_only
 
 CITY = grid_city("delegation", count=4)
 AREAS = grid_city("geographic", count=4)
@@ -398,6 +399,7 @@ def moves_in_disorder(seed: int) -> list[list[bytes]]:
     return [world.brokers[name].delivered for name in NAMES[1:]]
 
 
+@plain_only
 def test_the_judge_finds_a_broker_that_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(got == sorted(got) for seed in range(12) for got in moves_in_disorder(seed))
     monkeypatch.setattr(Handover, "holds", lambda self, key: False)
@@ -479,6 +481,7 @@ def test_a_move_that_is_undone_at_once_ends_where_it_began() -> None:
     assert {world.fact("1/2", name, AREA).version[1:] for name in NAMES} == {(old, "")}
 
 
+@plain_only
 def test_the_judge_finds_a_broker_that_drops_what_is_not_its_own_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [{len(got) for got in moves_in_disorder(seed)} for seed in range(12)]
     assert all(len(lengths) == 1 for lengths in whole)

@@ -1,14 +1,12 @@
 """From a router's suggestion to copies: one per interested peer, and one member for each shared subscription."""
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from metromq.federation.announcer import Announcer
 from metromq.federation.hop import Hop
-from metromq.federation.interest import PeerInterest
-from metromq.federation.reach import Reach
 from metromq.federation.routing.router import STAY, Audience, Carry, Onward, Router, Suggestion
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY, may_follow
 
@@ -54,15 +52,29 @@ class Arrival:
     targets: tuple[str, ...] = ()  # of a relay: the brokers that it is to bring the message to
 
 
+class KnownInterest(Protocol):
+    """What peers want."""
+
+    def peers_for(self, topic: str) -> tuple[str, ...]: ...
+
+    def shares_for(self, topic: str) -> list[str]: ...
+
+    def members_of(self, share: str) -> dict[str, int]: ...
+
+
 class Distributor(Protocol):
     """What distribution needs to know of a node."""
 
     name: str
     peers: tuple[str, ...]
-    up: Reach
     router: Router
-    interest: PeerInterest
     announcer: Announcer
+
+    @property
+    def up(self) -> Container[str]: ...
+
+    @property
+    def interest(self) -> KnownInterest: ...
 
 
 def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:

@@ -10,13 +10,20 @@ does not stamp what happens now earlier than what happened elsewhere a moment ag
 from collections.abc import Callable
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 MAX_ROUND_TRIP_US: Final = 50_000  # clocks that are read over longer ways count for what is heard of them, and no more
 
 
+def _no_clock() -> int:
+    return 0
+
+
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class HybridClock:
     def __init__(self, wall_us: Callable[[], int] | None = None) -> None:
-        self._wall_us = wall_us or (lambda: 0)
+        self._wall_us = wall_us or _no_clock
         self._ahead_us = 0  # of our own clock
         self._peers_ahead_us: dict[str, int] = {}  # the same of each peer's clock, as far as it was compared
         self._last_us = 0

@@ -16,6 +16,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.federation.links.batch import CHECK, PASSED, SYNC, LinkMessage
 from metromq.federation.stages import FINAL
 from metromq.protocol import Packer, Unpacker
@@ -122,6 +124,7 @@ class _Origin:
             del checked[next(iter(checked))]
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Inbox:
     def __init__(self) -> None:
@@ -209,8 +212,9 @@ class Inbox:
         memory = self._origins.get(origin)
         if memory is None or memory.seen(SHARE, _share_id(share, offset, _OPEN), False):
             return False
-        ids = _share_id(share, offset), _share_id(share, offset, _ELSEWHERE)
-        return any(memory.seen(SHARE, number, check) for number in ids)
+        if memory.seen(SHARE, _share_id(share, offset), check):
+            return True
+        return memory.seen(SHARE, _share_id(share, offset, _ELSEWHERE), check)
 
     def has_distributed(self, origin: str, offset: int) -> bool:
         memory = self._origins.get(origin)
@@ -263,7 +267,7 @@ class Inbox:
         if entry.flags & PASSED or (entry.flags & CHECK and own_name > sender):
             return frozenset()
         ids = {share: _chosen_id(share, offset, sender) for share in entry.shares}
-        crossed = frozenset(share for share, number in ids.items() if number in memory.checked[SHARE])
+        crossed = frozenset([share for share, number in ids.items() if number in memory.checked[SHARE]])
         for share in crossed:
             del memory.checked[SHARE][ids[share]]
         return crossed
@@ -277,9 +281,10 @@ class Inbox:
         whole = _whole_id(offset, limit)
         known = memory.seen(SHARE, whole, check)
         ids = {share: _share_id(share, offset, limit) for share in entry.shares}
-        entry.shares = tuple(
+        open_shares = [
             share for share in ids if share in crossed or not (known or memory.seen(SHARE, ids[share], check))
-        )
+        ]
+        entry.shares = tuple(open_shares)
         for share in entry.shares:
             self._add_share(memory, share, offset, limit, marked)
         if not entry.shares:
@@ -294,8 +299,9 @@ class Inbox:
     def claim(self, origin: str, number: int) -> bool:
         """Whether a message that is about to be published here has not come from elsewhere; it has been had then."""
         memory = self._memory(origin)
-        if any(memory.seen(use, number, True) for use in _USES):
-            return False
+        for use in _USES:
+            if memory.seen(use, number, True):
+                return False
         for use in _USES:
             memory.add(use, number, True)
         return True

@@ -4,12 +4,15 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.errors import OffsetsGone
 from metromq.protocol.session import Log, records
 
 Record = tuple[int, int, bytes]  # kind, offset or -1, body
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 class Disk:
     """What is left of a broker when its process is gone."""
 
