@@ -435,6 +435,7 @@ def test_an_area_changes_hands_in_good_order_and_the_judge_finds_a_broker_that_c
     assert any(one != sorted(one) for seed in range(40) for one in areas_in_disorder(seed))
 
 
+@plain_only
 def test_an_area_whose_change_nobody_answers_is_claimed_all_the_same() -> None:
     world = World(AREAS)
     world.settle(1)
