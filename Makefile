@@ -90,11 +90,8 @@ compiled: $(COMPILED)/.built
 
 # Tests start Spark often: with an archive of its classes that takes half the time.
 CACHE := $(CURDIR)/build/cache
-$(CACHE)/.prepared: $(COMPILED)/.built
+compiled-long: $(COMPILED)/.built
 	XDG_CACHE_HOME=$(CACHE) PYTHONPATH=$(COMPILED) $(BIN)/python -m metromq.cli.main pipeline prepare
-	@touch $@
-
-compiled-long: $(COMPILED)/.built $(CACHE)/.prepared
 	XDG_CACHE_HOME=$(CACHE) $(PYTEST_COMPILED) $(LONG) $(foreach test,$(SISTERS),--deselect='$(test)')
 
 # Tests of minutes that have a sister in `make test`: the same on the other kind of store.
