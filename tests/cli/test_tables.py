@@ -51,6 +51,8 @@ def test_explain_says_who_decides_where_the_city_runs() -> None:
     node = Node(on_servers(), "b00", 1, 0)
     assert isinstance(node.coordinator, ZooKeeperCoordinator)
     assert not any("worker" in line for line in explain_step(node, "bus/7").reasons)
+    assert "does not reach the ZooKeeper ensemble" in explain_step(node, "bus/7", subscribers=0).reasons[-1]
+    node.coordinator.connected(0)
     assert "No coordination worker decides for b00 now" in explain_step(node, "bus/7", subscribers=0).reasons[-1]
     node.coordinator.assigned("w1", ("w2", "w1"))
     for topic in ("bus/7", "bus/#"):
