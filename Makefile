@@ -7,8 +7,8 @@ WHEEL := build/wheel
 STEP := @sh tools/step.sh
 DEBIAN := podman runc mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime zookeeper
 
-# Tests of the rooms without I/O and of what they meet in one process.
-FAST := $(addprefix tests/,protocol spec federation client journal telemetry lab/sim broker/auth test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
+# What is tested on the plain sources too: the protocol's rules, small rooms without I/O, and tests that look inside.
+PLAIN := $(addprefix tests/,spec client journal telemetry broker/auth federation/coordination/test_watch.py federation/links/test_relay.py federation/test_handover.py test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city lake test debian style types plain compiled compiled-long compiled-others compiled-lab sisters bench chaos storm clean
 
@@ -55,7 +55,7 @@ $(VENV)/.lake: $(VENV)/.city
 	$(STEP) "Fetching Spark and what else the pipeline needs (about 500 MB)" $(BIN)/pip install --quiet "$$(ls $(WHEEL)/*.whl)[pipeline$(JDK)]"
 	@touch $@
 
-# Everything is tested as users run it, compiled; what needs no processes is tested on the plain sources too.
+# Everything is tested as users run it, compiled; part of it on the plain sources too.
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml
 	$(STEP) "Fetching what the tests need (Spark is large: some minutes)" \
 		env METROMQ_PURE=1 $(BIN)/pip install --quiet --editable '.[dev]'
@@ -73,7 +73,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 plain: $(VENV)/.dev
-	PYTHONPATH=src $(BIN)/pytest $(FAST)
+	PYTHONPATH=src $(BIN)/pytest $(PLAIN)
 
 $(COMPILED)/.built: $(VENV)/.dev setup.py $(shell find src -name '*.py' -o -name '*.toml')
 	@rm -rf $(COMPILED) build/lib* build/temp*
