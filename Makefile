@@ -8,7 +8,7 @@ STEP := @sh tools/step.sh
 DEBIAN := podman runc mosquitto mosquitto-clients iproute2 nodejs npm default-jre-headless gcc faketime zookeeper
 
 # What is tested on the plain sources too: the protocol's rules, small rooms without I/O, and tests that look inside.
-PLAIN := $(addprefix tests/,spec client journal telemetry broker/auth federation/coordination/test_watch.py federation/links/test_relay.py federation/test_handover.py test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
+PLAIN := $(addprefix tests/,spec client journal telemetry broker/auth federation/coordination/test_watch.py federation/links/test_relay.py federation/test_handover.py federation/test_wills.py test_build.py test_message_way.py test_config.py test_documents.py test_files.py test_reading.py)
 
 .PHONY: city lake test debian style types plain compiled compiled-long compiled-others compiled-lab sisters bench chaos storm clean
 

@@ -12,6 +12,7 @@ from metromq.federation.stages import FINAL
 from metromq.federation.wills import GRACE_US
 from metromq.lab.sim.sim_city import SimCity
 from metromq.protocol.wire import Properties
+from tests.builds import plain_only
 from tests.federation.host.one_host import OneHost, from_peer
 
 ROUTINGS = ("geographic", "flood-subscriptions", "flood-publications", "central")
@@ -285,6 +286,7 @@ def test_a_subscriber_at_the_lost_broker_gets_the_will_too() -> None:
     assert story.fired() == ["cat"]
 
 
+@plain_only
 def test_wills_of_many_clients_fire_and_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metromq.federation.wills.MOST_BYTES", 2000)
     story = Story(count=2)
