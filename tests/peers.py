@@ -127,6 +127,10 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
 def answers(process: subprocess.Popen[bytes], ports: list[int], deadline_s: float = 20) -> bool:
     """Whether all ports accept connections; False when the process ended, for instance because a port was taken."""
     end = time.monotonic() + deadline_s

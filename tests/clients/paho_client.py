@@ -2,6 +2,7 @@
 
 import secrets
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, Queue
@@ -86,9 +87,14 @@ class Paho:
         return self.subscribed.get(timeout=DEADLINE_S)
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, **options: Any) -> None:
-        """Until the whole exchange is done."""
+        """Until the whole exchange is done, also if the connection is lost and made again meanwhile."""
         info = self.paho.publish(topic, payload, qos, retain, **options)
-        info.wait_for_publish(DEADLINE_S)
+        if qos and info.rc == paho.MQTT_ERR_NO_CONN:  # paho keeps it, and raises if it is asked to wait
+            end = time.monotonic() + DEADLINE_S
+            while not info.is_published() and time.monotonic() < end:
+                time.sleep(0.01)
+        else:
+            info.wait_for_publish(DEADLINE_S)
         assert info.is_published()
 
     def take(self, count: int) -> list[Any]:

@@ -17,12 +17,12 @@ from tests.control.manager.live import (
     SECOND,
     LiveCity,
     example,
-    free_port,
     live_city,
     service,
     wait_for,
 )
 from tests.joints.test_manager import owners
+from tests.peers import free_port
 
 pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
 

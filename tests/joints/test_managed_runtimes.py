@@ -9,9 +9,9 @@ import pytest
 
 from tests.clients.paho_client import client, unique
 from tests.clients.test_mqtt_js import node_directory
-from tests.control.manager.live import CENTRAL, FIRST, free_port, live_city, service
+from tests.control.manager.live import CENTRAL, FIRST, live_city, service
 from tests.joints.test_manager import owners
-from tests.peers import require
+from tests.peers import free_port, require
 
 pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
 

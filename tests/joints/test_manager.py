@@ -17,7 +17,8 @@ import pytest
 from metromq.control import ManagerDoor, ManagerSays
 from metromq.telemetry import decode_window
 from tests.clients.paho_client import client
-from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, free_port, live_city, records, service, wait_for
+from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, live_city, records, service, wait_for
+from tests.peers import free_port
 
 pytestmark = pytest.mark.timeout(600)  # for a machine that is busy: each takes some seconds
 

@@ -18,7 +18,8 @@ from metromq.pipeline.lake import Lake
 from metromq.pipeline.refreshing import refresh_hours, refresh_planner, refresh_traffic
 from tests.clients.paho_client import client
 from tests.control.manager import live
-from tests.control.manager.live import CENTRAL, FIRST, LiveCity, example, free_port, live_city, service, wait_for
+from tests.control.manager.live import CENTRAL, FIRST, LiveCity, example, live_city, service, wait_for
+from tests.peers import free_port
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import final
 
-from metromq.federation.clock_skew import ClockSkews
+from metromq.federation.clock_skew import ClockSkews, Skew
 from metromq.federation.coordination.coordinator import Coordinator, Greet
 from metromq.federation.descriptions import Descriptions
 from metromq.federation.effects import ClockSkewed, Effect
@@ -85,6 +85,11 @@ class Greetings:
         self.clock.heard(frame.time_us)
         self.clock.happened(frame.time_us)
         return []
+
+    def ago_us(self, broker: str, time_us: int) -> int:
+        """How long ago a broker's clock showed `time_us`, at least; -1: its clock was not compared yet."""
+        skew = Skew(0, 0) if broker == self._coordinator.name else self.skews.of(broker)
+        return -1 if skew is None else max(0, self._wall_us() + skew.ahead_us - time_us - skew.round_trip_us)
 
     def rests(self, peer: str) -> list[Effect]:
         self.silences.rests(peer)

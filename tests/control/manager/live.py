@@ -145,11 +145,6 @@ def example(name: str) -> list[str]:
     return [sys.executable, str(EXAMPLES / f"{name}.py")]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
-
-
 def records(data: Path) -> list[dict[str, Any]]:
     lines = (data / "manager" / "manager.log.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]

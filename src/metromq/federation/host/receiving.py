@@ -1,7 +1,7 @@
 """What peers send: batches and runs of messages, each taken once, for the uses that are still open."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
@@ -12,8 +12,42 @@ from metromq.federation.links.inbox import DELIVER, DROP, Inbox, recorded
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.links.runs import decode_run
 from metromq.federation.node import Node
-from metromq.federation.stages import FINAL
-from metromq.protocol.session import KIND_LINK, Hub, LinkCopy, Message, PeerEar, Waiter, records
+from metromq.federation.stages import FINAL, HANDOVER
+from metromq.protocol.session import (
+    KIND_LINK,
+    Entitled,
+    Hub,
+    LinkCopy,
+    Message,
+    PeerEar,
+    Session,
+    Waiter,
+    records,
+)
+from metromq.protocol.topics import matches
+
+SURELY_US: Final = 10_000  # what is less apart may be in any order: brokers read their clocks once for all that came
+
+
+@final
+class _Entitled(Entitled):
+    """To a message that another broker has distributed before: sessions that were subscribed by then.
+
+    One may have begun here because its broker was away: what it was to get there comes with that part of it.
+    """
+
+    def __init__(self, topic: str, wall_us: int, city_us: int) -> None:
+        self._topic = topic
+        self._wall_us = wall_us  # when it was published, by our own clock,
+        self._city_us = city_us  # and by the city's
+
+    def has(self, session: Session) -> bool:
+        if session.opened_us > self._city_us:
+            return False
+        if session.roamed:  # it may have subscribed elsewhere
+            return True
+        plain = (text for text, grant in session.grants.items() if not grant.share and matches(text, self._topic))
+        return any(session.since_us(text) <= self._wall_us for text in plain)
 
 
 @final
@@ -108,9 +142,20 @@ class Receiving(PeerEar):
             self._retained.came_at_qos0(message, peer)
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses, peer)
-        self._hub.publishing.publish_from_peer(message, recorded(uses, entry), bool(uses & DELIVER))
+        entitled = self._entitled(message) if entry.stage == HANDOVER and message.qos else None
+        self._hub.publishing.publish_from_peer(message, recorded(uses, entry), bool(uses & DELIVER), entitled)
         if is_late:
             self._retained.repeat(message.topic)
+
+    def _entitled(self, message: Message) -> Entitled | None:
+        clock, wall_us = self._node.clock, self._hub.clock.wall_us
+        if message.retain:  # its time is the city's
+            ago_us = clock.ago_us(message.time_us)
+        else:
+            ago_us = self._node.greetings.ago_us(message.origin, message.time_us)
+        if ago_us < SURELY_US:
+            return None
+        return _Entitled(message.topic, wall_us - ago_us + SURELY_US, clock.stamp_us() - ago_us + SURELY_US)
 
     def _is_talk(self, peer: str, message: Message) -> bool:
         """Whether it was one that brokers send each other about themselves; it has been taken then."""

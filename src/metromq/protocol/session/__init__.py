@@ -6,7 +6,7 @@ from metromq.protocol.session.backlog import SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.counters import BrokerCounters
-from metromq.protocol.session.federation import Federation, LinkCopy, PeerEar
+from metromq.protocol.session.federation import Entitled, Federation, LinkCopy, PeerEar
 from metromq.protocol.session.handshake import FOREIGN, LINK_OFFER, LINK_PREFIX
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.hub_recovery import Snapshot, recover
@@ -42,6 +42,7 @@ __all__ = [
     "BrokerCounters",
     "ClientOutput",
     "Connection",
+    "Entitled",
     "Entry",
     "Federation",
     "Flusher",

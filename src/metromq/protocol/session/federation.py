@@ -13,6 +13,14 @@ from metromq.protocol.session.session import Session
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Entitled:
+    """Who of those that want a message now wanted it when it was published."""
+
+    def has(self, session: Session) -> bool:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PeerEar:
     """Takes what peers send over links."""
 

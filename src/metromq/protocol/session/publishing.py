@@ -8,7 +8,7 @@ from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
-from metromq.protocol.session.federation import CityPlace, LinkCopy
+from metromq.protocol.session.federation import CityPlace, Entitled, LinkCopy
 from metromq.protocol.session.forwarding import (
     NEWER_BYTES,
     Piece,
@@ -85,17 +85,21 @@ class Publishing:
         self._counters = counters
         self._topic_counts = topic_counts
         self._loose_offset = -1  # links count what they carry, with or without a journal
+        self._entitled: Entitled | None = None  # to the message that is being published; None: whoever wants it
 
     def publish(self, message: Message, publisher: Session | None, packet_id: int = 0) -> int:
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
         everything appended so far to be committed. `packet_id` is that of a QoS 2 publisher."""
         return self._publish(message, publisher, packet_id, 0, True)
 
-    def publish_from_peer(self, message: Message, uses: int, with_plain: bool) -> int:
+    def publish_from_peer(self, message: Message, uses: int, with_plain: bool, entitled: Entitled | None = None) -> int:
         """The same for what a link brought: the record says what it was used for. Without `with_plain` only share
-        groups and peers get it: others have it."""
+        groups and peers get it: others have it. `entitled`: of who wants it, only these do."""
         message.arrived_us = self._clock.wall_us
-        return self._publish(message, None, 0, uses, with_plain)
+        self._entitled = entitled
+        count = self._publish(message, None, 0, uses, with_plain)
+        self._entitled = None
+        return count
 
     def publish_will(self, message: Message, uses: int) -> None:
         """The same for a will that other brokers may publish too."""
@@ -313,7 +317,10 @@ class Publishing:
         self, route: Route, message: Message, publisher: Session | None, packet_id: int, uses: int, with_plain: bool
     ) -> int:
         receivers: list[RouteTarget] = []
+        entitled = self._entitled
         for target in route.targets if with_plain else []:
+            if entitled is not None and not entitled.has(target.session):
+                continue
             if target.no_local and target.session is publisher:
                 rest = target.without_local()
                 if rest is not None:
