@@ -299,10 +299,10 @@ def test_a_busy_machine_is_waited_for(
         ["Python worker failed to connect back.", "Python worker failed to connect back."],
     )
 
-    def unlucky(frame: Any, name: str) -> Any:
+    def unlucky(*arguments: Any) -> Any:
         if failures:
             raise PySparkException(failures.pop())
-        return write(frame, name)
+        return write(*arguments)
 
     monkeypatch.setattr(lake, "write_files", unlucky)
     monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 
-import pyarrow as pa
 from deltalake.transaction import AddAction
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,12 +14,12 @@ from pyspark.sql import functions as F
 from metromq.errors import MetroError
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
+from metromq.pipeline.landed_rows import completing, judged, landed
 from metromq.pipeline.landing import GONE, MESSAGES, TELEMETRY, LandedFile, Landing, Rejected, parse_path
 from metromq.pipeline.patience import Say, patiently
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY
+from metromq.pipeline.schemas import LANDED_TELEMETRY
 from metromq.pipeline.table_files import Part, read_files
-from metromq.pipeline.transforms.messages import to_messages
 
 INGEST = "metromq-ingest"  # an application whose number counts the commits of all runs
 NAMED = 5  # files that an error names
@@ -125,15 +123,14 @@ class Ingest:
 
     def _write(
         self,
-        table: str,
         files: list[LandedFile],
-        frame: Callable[[list[LandedFile]], DataFrame],
+        write: Callable[[list[LandedFile]], list[AddAction]],
         rejected: list[Rejected],
     ) -> tuple[list[AddAction], list[LandedFile]]:
-        """Write what `frame` makes of the files; if the job fails, set the broken files aside and write the others."""
+        """Write the rows of the files; if the job fails, set the broken files aside and write the others."""
         while files:
             try:
-                return patiently(lambda: self._lake.write_files(frame(files), table), self._say), files  # noqa: B023
+                return patiently(lambda: write(files), self._say), files  # noqa: B023
             except (Py4JJavaError, PySparkException) as error:
                 good, broken = self._inspect(files, deep=True)
                 if not broken:  # every page of every file can be read, and is what it should be
@@ -148,7 +145,7 @@ class Ingest:
         if not fresh_slices(files, self._covered):
             return []
         added, good = self._write(
-            "messages", files, lambda files: self._messages(fresh_slices(files, self._covered)), rejected
+            files, lambda files: self._write_messages(fresh_slices(files, self._covered)), rejected
         )
         slices = fresh_slices(good, self._covered)
         if added:
@@ -159,19 +156,13 @@ class Ingest:
                 self._covered.setdefault(item.file.key, Ranges()).add(first, last)
         return slices
 
-    def _messages(self, slices: list[Slice]) -> DataFrame:
-        frames: list[DataFrame] = []
-        whole = [item.file for item in slices if item.whole]
-        if whole or not slices:
-            frames.append(self._read(whole, LANDED_MESSAGES))
-        for item in slices:
-            if not item.whole:
-                inside = (F.col("offset").between(first, last) for first, last in item.ranges)
-                frames.append(self._read([item.file], LANDED_MESSAGES).where(reduce(lambda a, b: a | b, inside)))
-        return to_messages(reduce(DataFrame.unionByName, frames))
-
-    def _read(self, files: Sequence[LandedFile], schema: pa.Schema) -> DataFrame:
-        return read_files(self._spark, self._landing.store, [Part(file.path, file.rows) for file in files], schema)
+    def _write_messages(self, slices: list[Slice]) -> list[AddAction]:
+        if not slices:
+            return []
+        parts = [Part(item.file.path, item.file.rows) for item in slices]
+        spans = {item.file.path: item.ranges for item in slices if not item.whole}
+        files = landed(self._spark, self._landing.store, parts, spans)
+        return self._lake.write_files(judged(self._spark, files), "messages", completing(files))
 
     def _take_telemetry(self, files: list[LandedFile], rejected: list[Rejected]) -> int:
         if not files:
@@ -179,14 +170,15 @@ class Ingest:
         turn = self._lake.done("telemetry", INGEST)
         known = self._known_windows(files)
         fresh = [file for file in files if (file.broker, file.first, file.last) not in known]
-        added, good = self._write("telemetry", fresh, self._telemetry, rejected)
+        added, good = self._write(fresh, self._write_telemetry, rejected)
         if added:
             self._lake.commit("telemetry", added, done={INGEST: turn + 1}, after={INGEST: turn})
         return len(good)
 
-    def _telemetry(self, files: list[LandedFile]) -> DataFrame:
-        rows = self._read(files, LANDED_TELEMETRY)
-        return rows.withColumn("day", F.to_date("window_start")).coalesce(1)
+    def _write_telemetry(self, files: list[LandedFile]) -> list[AddAction]:
+        parts = [Part(file.path, file.rows) for file in files]
+        rows = read_files(self._spark, self._landing.store, parts, LANDED_TELEMETRY)
+        return self._lake.write_files(rows.withColumn("day", F.to_date("window_start")).coalesce(1), "telemetry")
 
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
         """The (broker, window, sequence) that the table has on the days in question."""

@@ -21,7 +21,7 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES, TableSpec
 from metromq.pipeline.store import store_at
-from metromq.pipeline.table_files import Part, Written, bounds, read_files, with_columns, write_files
+from metromq.pipeline.table_files import Complete, Part, Written, bounds, read_files, with_columns, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -261,9 +261,11 @@ class Lake:
         parts = [Part(file.path, file.rows, file.partition) for file in chosen]
         return read_files(spark, self.store.inside(name), parts, self.specs[name].schema)
 
-    def write_files(self, frame: "DataFrame", name: str) -> list[AddAction]:
-        """Workers write the rows as Parquet beside the table's files; nobody sees them before `commit`."""
-        return self._adopt(name, write_files(frame, self.store, self.specs[name]))
+    def write_files(self, frame: "DataFrame", name: str, complete: Complete | None = None) -> list[AddAction]:
+        """Workers write the rows as Parquet beside the table's files; nobody sees them before `commit`.
+
+        `complete` makes whole rows of the frame's in the workers."""
+        return self._adopt(name, write_files(frame, self.store, self.specs[name], complete))
 
     def _adopt(self, name: str, written: Sequence[Written]) -> list[AddAction]:
         """The files as a commit names them, if all are there: a worker that does not see a directory of this machine

@@ -28,6 +28,8 @@ TASK_ROWS: Final = 1_000_000  # larger files are read by several tasks
 BUFFER_BYTES: Final = 64 << 20  # a task's rows in memory before they go to the files
 OPEN_FILES: Final = 16  # of one task at a time; each keeps 10 MB on their way to an object store
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+Complete = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 _WRITTEN: Final = "path string, size bigint, partition string, stats string"
 
 
@@ -116,21 +118,21 @@ def with_columns(rows: pa.Table, schema: pa.Schema, values: dict[str, Any] | Non
     return pa.table([column(item) for item in schema], schema=schema)
 
 
-def write_files(frame: "DataFrame", store: Store, spec: TableSpec) -> list[Written]:
+def write_files(frame: "DataFrame", store: Store, spec: TableSpec, complete: Complete | None = None) -> list[Written]:
     """Workers write the rows to new files of a table, which nobody sees before a commit names them.
 
+    `complete` makes whole rows of the frame's, in the worker that writes them; without it they are whole.
     Files of a task that failed and was repeated are named by no one and stay until orphans are removed.
     """
     batch = uuid.uuid4().hex
-    written = frame.select(*spec.schema.names).mapInArrow(_writing(store, spec, batch), _WRITTEN).collect()
+    rows = frame if complete else frame.select(*spec.schema.names)
+    written = rows.mapInArrow(_writing(store, spec, batch, complete), _WRITTEN).collect()
     return [Written(row["path"], row["size"], json.loads(row["partition"]), row["stats"]) for row in written]
 
 
-def _writing(
-    store: Store, spec: TableSpec, batch: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writing(store: Store, spec: TableSpec, batch: str, complete: Complete | None) -> Complete:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for written in TaskWriter(store, spec, batch).write(batches):
+        for written in TaskWriter(store, spec, batch).write(complete(batches) if complete else batches):
             row = [written.path], [written.size], [json.dumps(written.partition)], [written.stats]
             yield pa.record_batch([pa.array(value) for value in row], ["path", "size", "partition", "stats"])
 

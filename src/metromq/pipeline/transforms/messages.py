@@ -1,12 +1,12 @@
-"""Landed messages to rows of `messages`, with Spark's own expressions only: this is the hot path."""
+"""Landed messages to rows of `messages`, with Spark's own expressions only: `parsed` is the hot path."""
 
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-# Whole levels 0-3 at the start of a topic: `1/0/2/temperature` lies in area 1/0/2.
-AREA: Final = r"^([0-3](?:/[0-3])*)(?:/|$)"
+# Whole levels 0-3 at the start of a topic: `1/0/2/temperature` lies in area 1/0/2. Java and Arrow read this alike.
+AREA: Final = r"^([0-3](?:/[0-3])*)(?:/|\z)"
 
 
 def to_messages(landed: DataFrame) -> DataFrame:
@@ -20,10 +20,10 @@ def to_messages(landed: DataFrame) -> DataFrame:
         .withColumn("cell", F.replace("area", F.lit("/"), F.lit("")))
         .withColumn("day", F.to_date("time"))
     )
-    return _parsed(named)
+    return parsed(named)
 
 
-def _parsed(rows: DataFrame) -> DataFrame:
+def parsed(rows: DataFrame) -> DataFrame:
     """`payload_json`: the payload when it is JSON. `value`: its number, bare or under the key `value`.
 
     Step by step on purpose: a column that later steps share is computed once, an expression repeated in a step twice.
