@@ -83,6 +83,10 @@ class ClockSkews:
                 best = sample
         return best
 
+    def is_sure(self, peer: str) -> bool:
+        """Whether a second look has confirmed the first, which may have been a late one: time does not go back."""
+        return len(self._samples.get(peer, ())) > 1
+
     def news(self, peer: str, limit_us: int) -> Skew | None:
         """Once when a peer's clock is too far off, and once when it is right again; None: nothing is new."""
         skew = self.of(peer)

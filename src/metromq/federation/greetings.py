@@ -75,7 +75,7 @@ class Greetings:
         """Says once that a peer's clock is wrong, and once that it is right again."""
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
         known = self.skews.of(peer)
-        if known is not None:
+        if known is not None and self.skews.is_sure(peer):
             self.clock.compared(peer, known.ahead_us, known.round_trip_us)
         limit_us = self._descriptions.now.city.membership.clock_warning_ms * 1000
         skew = self.skews.news(peer, limit_us)
