@@ -64,6 +64,31 @@ def test_rows_are_the_same_as_from_the_disk(city: Path) -> None:
     assert fetched == rows(JournalOptions({"path": str(city)}))
 
 
+def test_answers_that_are_decoded_together(city: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several to a batch, the rest at the end, and those that wait when the connection is lost are not."""
+    monkeypatch.setattr(network, "FETCH_BYTES", 10 << 10)
+    monkeypatch.setattr(network, "BATCH_BYTES", 35 << 10)
+    monkeypatch.setattr(network, "RETRY_S", 0.01)
+    listen, answers = broker_lines.BrokerLine.answer, 0
+
+    def answer(line: broker_lines.BrokerLine) -> FetchAnswer:
+        nonlocal answers
+        answers += 1
+        if answers == 7:
+            raise ConnectionLost("a planted loss")
+        return listen(line)
+
+    with brokers(config(city / "b1")) as [place]:
+        (part,) = NetworkOptions({"brokers": place}).slices(NetworkOptions({"brokers": place}).bounds())
+        monkeypatch.setattr(broker_lines.BrokerLine, "answer", answer)
+        batches = list(read_slice(part))
+    found = pa.Table.from_batches(batches)
+    assert found["offset"].to_pylist() == list(range(3000))
+    assert found.to_pylist() == rows(JournalOptions({"path": str(city / "b1"), "broker": "b1"}))
+    assert answers > 20
+    assert 5 < len(batches) < answers / 3
+
+
 def test_a_stream_resumes_exactly_and_tells_its_lag(spark: SparkSession, city: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, int]] = []
     lags: list[dict[str, int]] = []

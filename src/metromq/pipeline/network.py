@@ -21,6 +21,7 @@ from metromq.protocol import reasons
 from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
 FETCH_BYTES: Final = 512 << 10  # more saves no time, and while a broker passes on an answer its clients wait
+BATCH_BYTES: Final = 4 << 20  # of answers that are decoded together: a batch has its price, whatever is in it
 PATIENCE_S: Final = 60.0  # a broker may restart while it is asked, or while a batch is read
 RETRY_S: Final = 0.5
 _PASSING_REFUSALS: Final = (reasons.SERVER_UNAVAILABLE, reasons.SERVER_BUSY, reasons.QUOTA_EXCEEDED)
@@ -167,6 +168,8 @@ class NetworkSlice(InputPartition):  # type: ignore[misc]  # pyspark is not foll
 def read_over_network(part: NetworkSlice) -> Iterator[Any]:
     """Arrow batches of one slice. While a batch is decoded and taken, the broker reads the next."""
     position = part.start
+    held: list[FetchAnswer] = []
+    held_bytes = 0
     deadline = time.monotonic() + PATIENCE_S
     while position < part.end:
         try:
@@ -177,11 +180,17 @@ def read_over_network(part: NetworkSlice) -> Iterator[Any]:
                     break
                 position = _after(part, position, answer)
                 if answer.lengths:
-                    yield from _table(part, answer).to_batches()
+                    held.append(answer)
+                    held_bytes += len(answer.bodies)
+                if held_bytes >= BATCH_BYTES:
+                    yield from _table(part, held).to_batches()
+                    held, held_bytes = [], 0
         except MqttError as error:
             if time.monotonic() > deadline:
                 raise UsageError(f"{part.place}, the broker {part.key.broker}, cannot be asked: {error}") from error
             time.sleep(RETRY_S)
+    if held:
+        yield from _table(part, held).to_batches()
 
 
 def _answers(part: NetworkSlice, position: int) -> Iterator[FetchAnswer]:
@@ -232,10 +241,11 @@ def _after(part: NetworkSlice, position: int, answer: FetchAnswer) -> int:
     return answer.next
 
 
-def _table(part: NetworkSlice, answer: FetchAnswer) -> Any:
-    offsets = np.frombuffer(answer.offsets, np.int64)
-    lengths = np.frombuffer(answer.lengths, np.uint32).astype(np.int64)
-    return decode_records(part.key.broker, offsets, lengths, answer.bodies, part.key.journal)
+def _table(part: NetworkSlice, answers: list[FetchAnswer]) -> Any:
+    offsets = np.frombuffer(b"".join([answer.offsets for answer in answers]), np.int64)
+    lengths = np.frombuffer(b"".join([answer.lengths for answer in answers]), np.uint32).astype(np.int64)
+    bodies = b"".join([answer.bodies for answer in answers])
+    return decode_records(part.key.broker, offsets, lengths, bodies, part.key.journal)
 
 
 def _spans(answers: list[FetchAnswer]) -> dict[str, tuple[int, int]]:
