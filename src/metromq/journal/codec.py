@@ -105,7 +105,8 @@ def gather_messages(data: bytes, salt: int, skip: int, most: int, room: int) -> 
         if end > size:
             break
         body = data[at + HEAD_BYTES : end]
-        if crc32(body, head[2]) != _U32.unpack_from(data, at + 7)[0]:
+        # Byte by byte, which is faster than `struct` where this is compiled.
+        if crc32(body, head[2]) != (data[at + 7] | data[at + 8] << 8 | data[at + 9] << 16 | data[at + 10] << 24):
             break
         if head[1] == MESSAGE:
             if skip:

@@ -82,7 +82,7 @@ class ReplayReader:
             start, min(MOST_ROWS, to - start), request.max_bytes
         )
         answer.next = start + count
-        answer.offsets = array("q", range(start, answer.next)).tobytes()
+        answer.offsets = array("q", list(range(start, answer.next))).tobytes()  # a list is taken faster than a range
         self.read_bytes += len(answer.bodies)
 
     def _block(self, answer: FetchAnswer, request: FetchRequest, to: int) -> list[tuple[int, bytes]]:
