@@ -189,7 +189,8 @@ class Arrivals:
             reader = Unpacker(packed)
             reader.u32()
             full_filter, grant, _ = store.unpack_grant(session, reader)
-            is_known = full_filter in before
+            # Which part was asked last nobody knows: the client gets the higher QoS of both.
+            is_known = full_filter in before and session.grants[full_filter].qos >= grant.qos
             before.discard(full_filter)
             if not is_known or not merges:
                 session.wants_since(full_filter, hub.clock.wall_us)  # of the time before, `untold` tells

@@ -223,18 +223,22 @@ class Contract:
             return self._is_troubled(message.sent, delivery.at)  # it may have had another owner meanwhile
         if self._seen.routing == "overlay" and self._is_troubled(message.sent, delivery.at):
             return True  # the way through clusters may have been another one
-        moved = [move for move in self._moves(client) if message.sent <= move <= delivery.at]
-        return any(self._is_troubled(message.sent, move + ORDER_S) for move in moved)
+        moved = [end for begin, end in self._moves(client) if begin <= delivery.at and message.sent <= end]
+        return any(self._is_troubled(message.sent, end + ORDER_S) for end in moved)
 
     def _is_from_before(self, client: str, message: Published) -> bool:
         """Whether the client had not subscribed when it was sent: another session has brought it to the broker."""
         asked = [one for one in self._seen.subscriptions if one.client == client]
         return not any(one.sent <= message.sent and matches(one.topic_filter, message.topic) for one in asked)
 
-    def _moves(self, client: str) -> list[float]:
-        """When the client asked another broker than before."""
+    def _moves(self, client: str) -> list[tuple[float, float]]:
+        """When the client asked another broker than before, and when that one let it in: until then the session came.
+
+        If it did not, the time of asking stands for both.
+        """
         connections = self._by_client[client]
-        return [two.asked for one, two in pairwise(connections) if one.broker != two.broker]
+        moves = [two for one, two in pairwise(connections) if one.broker != two.broker]
+        return [(one.asked, one.opened if one.opened < FOREVER else one.asked) for one in moves]
 
     def _is_troubled(self, start: float, end: float) -> bool:
         return any(begun <= end and over >= start for begun, over in self._troubles)
@@ -246,7 +250,12 @@ class Contract:
         return any(sent <= self._calm_after(one.opened) for one in apart)
 
     def _calm_after(self, at: float) -> float:
-        return max((over for begun, over in self._troubles if begun <= at <= over), default=at) + MENDED_S
+        """When all is mended that was broken then; what breaks again before that goes on with it."""
+        end = max((over for begun, over in self._troubles if begun <= at <= over), default=at)
+        for begun, over in sorted(self._troubles):
+            if begun <= end + MENDED_S:
+                end = max(end, over)
+        return end + MENDED_S
 
     def _is_member(self, client: str) -> bool:
         """Members of shared subscriptions: messages pass from one to another, so their order is not promised."""
