@@ -17,7 +17,7 @@ from metromq.federation.coordination.coordinator import (
     Spread,
     Tell,
 )
-from metromq.federation.coordination.facts import Fact
+from metromq.federation.coordination.facts import FOLLOWS, Fact
 from metromq.federation.coordination.succession import Succession, TopicTable
 from metromq.federation.descriptions import Descriptions
 from metromq.federation.directory import Directory
@@ -134,9 +134,11 @@ class CityChanges:
 
     def neighbours(self) -> tuple[str, ...]:
         """The peers that the host keeps links to."""
-        router, peers = self._routes.router, self._routes.peers
-        kept = self._coordinator.contacts().kept(router.neighbours(), router.has_neighbours)
-        return tuple(peer for peer in peers if peer in kept)
+        router, contacts, book = self._routes.router, self._coordinator.contacts(), self._coordinator.book
+        kept = contacts.kept(router.neighbours, router.has_neighbours)
+        if contacts.on_demand:  # few: not everybody is looked at
+            return tuple(sorted(peer for peer in kept if peer != self._name and book.is_member(peer)))
+        return tuple(peer for peer in self._routes.peers if peer in kept)
 
     def _neighbours_changed(self) -> list[Effect]:
         before, self._neighbours = self._neighbours, self.neighbours()
@@ -203,6 +205,8 @@ class CityChanges:
 
     def _facts_changed(self, event: FactsChanged, now_us: int) -> list[Effect]:
         routes = self._routes
+        if all(change.after.kind == FOLLOWS for change in event.changes):
+            return self._followers_learnt(event)
         concerned = routes.router.ways.learnt(event.changes)
         for topic_filter in concerned:
             routes.forget(topic_filter)
@@ -216,6 +220,13 @@ class CityChanges:
         for change in event.changes:
             effects += self._takeover.owner_changed(change, routes.up, now_us)
         return effects + self.hand_over(now_us)
+
+    def _followers_learnt(self, event: FactsChanged) -> list[Effect]:
+        """Everybody says so after each change of the city, and it changes nothing else."""
+        facts = tuple(change.after for change in event.changes)
+        frame = Facts(facts)
+        told = [Send(peer, frame) for peer in event.tell if peer in self._routes.up]
+        return [Keep("", frame), FactsLearnt(facts), *told]
 
     def _read_city(self, fact: Fact) -> tuple[City, Succession]:
         city = self._descriptions.read(fact)

@@ -8,10 +8,11 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from metromq.errors import ConfigError, ProtocolViolation, UsageError
-from metromq.federation.city import BrokerSpec, City, CityPlan, FormerHome, LinkSecurity
+from metromq.federation.city import BrokerSpec, City, CityPlan, FormerHome, LinkSecurity, ZooKeeperSettings
 from metromq.federation.coordination.facts import CITY, Fact
 from metromq.protocol.topics import areas_within
 from metromq.reading import read_data
@@ -72,8 +73,14 @@ def city_of(plan: CityPlan, links: LinkSecurity) -> City:
 
 def described(fact: Fact, city: City) -> Description:
     """As `read_description`, with what a broker keeps to itself of the city that it knows."""
-    found = read_description(fact, city.links)
-    return dataclasses.replace(found, city=dataclasses.replace(found.city, zookeeper=city.zookeeper))
+    return _described(fact, city.links, city.zookeeper)
+
+
+@lru_cache(maxsize=4)
+def _described(fact: Fact, links: LinkSecurity, zookeeper: ZooKeeperSettings) -> Description:
+    """It is asked for more than once, by brokers of one process too: in a large city to read it takes long."""
+    found = read_description(fact, links)
+    return dataclasses.replace(found, city=dataclasses.replace(found.city, zookeeper=zookeeper))
 
 
 def read_plan(raw: object, links: LinkSecurity) -> City:
@@ -201,24 +208,24 @@ def with_area(city: City, area: str, broker: str) -> City:
     """The broker is at home in the area, and nobody else is."""
     city.broker(broker)
     moved = set(areas_within(area, city.areas.l_b))
-    homes = {
-        name: [one for one, home in city.homes.items() if home == name and one not in moved] for name in city.names
-    }
+    before = _areas_by_broker(city)
+    homes = {name: [area for area in areas if area not in moved] for name, areas in before.items()}
     homes[broker] = sorted({*homes[broker], *moved})
-    return _with_areas(city, homes)
-
-
-def _with_areas(city: City, homes: dict[str, list[str]]) -> City:
+    # Who keeps its areas may have written them as a shorter prefix.
     brokers = tuple(
-        spec if _same(city, spec, homes[spec.name]) else dataclasses.replace(spec, area=" ".join(homes[spec.name]))
+        spec
+        if sorted(homes[spec.name]) == sorted(before[spec.name])
+        else dataclasses.replace(spec, area=" ".join(homes[spec.name]))
         for spec in city.brokers
     )
     return dataclasses.replace(city, brokers=brokers)
 
 
-def _same(city: City, spec: BrokerSpec, areas: list[str]) -> bool:
-    """Whether the broker keeps its areas, which may be written as a shorter prefix."""
-    return sorted(areas) == sorted(area for area, home in city.homes.items() if home == spec.name)
+def _areas_by_broker(city: City) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {name: [] for name in city.names}
+    for area, home in city.homes.items():
+        found[home].append(area)
+    return found
 
 
 def with_broker(city: City, spec: BrokerSpec) -> City:

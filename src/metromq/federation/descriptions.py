@@ -45,7 +45,7 @@ class Descriptions:
     def unsaid(self) -> tuple[Fact, ...]:
         """By which description this broker works, once there is another than the city's file, if it has not said so."""
         epoch, book = self.now.epoch, self._book
-        if not epoch or book.get(FOLLOWS, self._name).epoch == epoch or self._name not in book.members:
+        if not epoch or book.get(FOLLOWS, self._name).epoch == epoch or not book.is_member(self._name):
             return ()
         return (Fact(FOLLOWS, self._name, self._name, epoch),)
 

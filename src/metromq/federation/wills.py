@@ -13,6 +13,7 @@ from typing import Final, final
 from metromq.federation.directory import Directory
 from metromq.federation.effects import Effect, FireWill, Keep, Send, WillFired
 from metromq.federation.links.frames import ClientClaim, WillDropped, WillsAnew, WillsFired, WillTold
+from metromq.federation.sharing import Shared
 
 GRACE_US: Final = 5_000_000  # so long clients of a lost broker have to come back elsewhere
 TOLD_AGAIN_US: Final = 10_000_000  # so soon a broker that has started anew has told the wills of its clients
@@ -40,7 +41,7 @@ class Wills:
         self._fired: dict[str, dict[str, int]] = {}  # for peers that do not know yet
         self._gone: dict[str, int] = {}  # peers that are lost, since when
         self._reborn: dict[str, int] = {}  # peers that are back, since when
-        self._living = living  # and those that were
+        self._ever = _AS_SET.of(living)  # and all that were ever there
         self.refused = 0  # wills for which there was no room
         directory.on_claim = self.claimed
 
@@ -64,11 +65,11 @@ class Wills:
     # Peers come and go.
 
     def living(self, alive: tuple[str, ...], now_us: int) -> list[Effect]:
-        there = frozenset(alive)
-        self._gone = {peer: self._gone.get(peer, now_us) for peer in self._living if peer not in there} | {
-            peer: since_us for peer, since_us in self._gone.items() if peer not in there
-        }
-        self._living = tuple(dict.fromkeys((*self._living, *alive)))
+        there = _AS_SET.of(alive)
+        missing = self._ever - there
+        self._gone = {peer: self._gone.get(peer, now_us) for peer in sorted(missing | (self._gone.keys() - there))}
+        if not there <= self._ever:
+            self._ever = there if there >= self._ever else self._ever | there
         effects: list[Effect] = []
         for client in list(self._own):
             if self._told.get(client) != self._directory.heir_of(client, self._name):
@@ -112,7 +113,7 @@ class Wills:
     def member_left(self, peer: str) -> None:
         for kept in (self._kept, self._bytes, self._fired, self._gone):
             kept.pop(peer, None)
-        self._living = tuple(name for name in self._living if name != peer)
+        self._ever -= {peer}
 
     # What peers say.
 
@@ -196,6 +197,13 @@ class Wills:
 
     def snapshot(self) -> list[Keep]:
         return [self._note(peer) for peer, fired in self._fired.items() if fired]
+
+
+def _as_set(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(names)
+
+
+_AS_SET: Final = Shared(_as_set)
 
 
 def _size(will: WillTold) -> int:

@@ -40,13 +40,39 @@ def test_facts_merge_to_the_same_book_in_any_order(facts: list[Fact], random: Ra
     assert one.digest() == other.digest()
     assert set(one.facts()) == set(other.facts())
     assert one.members == other.members
-    assert one.owners() == other.owners() == {fact.owner for fact in one.facts() if fact.kind != BROKER} - {""}
+    gone = {"a", "c"} | {fact.owner for fact in one.facts()} - set(one.members)
+    left = {fact for fact in one.facts() if fact.kind != BROKER and fact.owner and fact.owner in gone}
+    assert set(one.orphans({"a", "c"})) == set(other.orphans({"a", "c"})) == left
+    assert set(one.said()) == set(one.facts()) - set(FIRST)
     for kind, key in {(fact.kind, fact.key) for fact in (*FIRST, *facts)}:
         known = [fact for fact in (*FIRST, *facts) if (fact.kind, fact.key) == (kind, key)]
         if kind == AREA and key not in ("0/0", "0/1"):
             assert one.get(kind, key).epoch == -1, "a city has no areas but its own"
         else:
             assert one.get(kind, key) == max(known, key=lambda fact: fact.version)
+
+
+OTHER_FIRST = (Fact(AREA, "0/0", "a", 0), Fact(AREA, "0/1", "c", 0), Fact(AREA, "0/2", "c", 0))
+
+
+@given(FACTS, st.sampled_from([FIRST, OTHER_FIRST, ()]))
+@settings(deadline=None, max_examples=300)
+def test_with_another_description_what_is_known_stays(facts: list[Fact], first: tuple[Fact, ...]) -> None:
+    own = book()
+    own.merge(facts)
+    before = {(fact.kind, fact.key): fact for fact in own.facts()}
+    own.found(("a", "c", "d"), first)
+    areas = {(AREA, fact.key): before.get((AREA, fact.key), fact) for fact in first}
+    expected = {place: fact for place, fact in before.items() if place[0] != AREA} | areas
+    assert {(fact.kind, fact.key): fact for fact in own.facts()} == expected
+    again = Book(("a", "c", "d"), first, {AREA})
+    again.merge(expected.values())
+    if set(again.facts()) == set(own.facts()):  # unless a first fact is newer than what was known
+        assert own.digest() == again.digest()
+    assert own.members == again.members
+    assert set(own.orphans(())) == {
+        fact for fact in own.facts() if fact.kind != BROKER and fact.owner and fact.owner not in own.members
+    }
 
 
 def test_equal_digests_are_equal_books() -> None:

@@ -12,16 +12,26 @@ companions too, as many as are near, so that somebody dials them when they are b
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Final
+
+from metromq.federation.sharing import Shared
 
 CIRCLES: Final = 2
 BESIDE: Final = 2  # living companions on each side of a circle
 MOST_LOST: Final = 4  # lost ones on each side of a circle that are dialled again and again
 
 
-@lru_cache(maxsize=64)
-def _circle(names: tuple[str, ...], number: int) -> tuple[tuple[str, ...], Mapping[str, int]]:
+Circle = tuple[tuple[str, ...], Mapping[str, int]]
+
+
+def _circles_of(names: tuple[str, ...]) -> tuple[Circle, ...]:
+    return tuple(_circle(names, number) for number in range(CIRCLES))
+
+
+_CIRCLES: Final = Shared(_circles_of)
+
+
+def _circle(names: tuple[str, ...], number: int) -> Circle:
     """The order of a circle, and everybody's place in it."""
 
     def place(name: str) -> bytes:
@@ -34,8 +44,7 @@ def _circle(names: tuple[str, ...], number: int) -> tuple[tuple[str, ...], Mappi
 def companions_of(name: str, names: tuple[str, ...], is_lost: Callable[[str], bool]) -> frozenset[str]:
     """Of all members `names`, those that keep company with `name`."""
     found: set[str] = set()
-    for number in range(CIRCLES):
-        order, places = _circle(names, number)
+    for order, places in _CIRCLES.of(names):
         if name in places:
             for step in (1, -1):
                 found |= _side(order, places[name], step, is_lost)

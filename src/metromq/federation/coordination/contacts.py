@@ -1,6 +1,6 @@
 """Whom a broker keeps links to: everybody, or a few companions where a city is large; no I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mypy_extensions import mypyc_attr
 
@@ -11,9 +11,9 @@ class Contacts:
 
     on_demand = False  # whether other links are opened when there is something to send
 
-    def kept(self, neighbours: frozenset[str], is_named: bool) -> frozenset[str]:
+    def kept(self, neighbours: Callable[[], frozenset[str]], is_named: bool) -> frozenset[str]:
         """The peers that always have a link; `is_named`: the routing says who its neighbours are."""
-        return neighbours
+        return neighbours()
 
     def guests(self, linked: Iterable[str]) -> list[str]:
         """Peers that have a link for now, and are not greeted as those that always have one."""
@@ -31,8 +31,8 @@ class Companions(Contacts):
     def __init__(self, companions: frozenset[str]) -> None:
         self._companions = companions
 
-    def kept(self, neighbours: frozenset[str], is_named: bool) -> frozenset[str]:
-        return self._companions | neighbours if is_named else self._companions
+    def kept(self, neighbours: Callable[[], frozenset[str]], is_named: bool) -> frozenset[str]:
+        return self._companions | neighbours() if is_named else self._companions
 
     def guests(self, linked: Iterable[str]) -> list[str]:
         return sorted(peer for peer in linked if peer not in self._companions)

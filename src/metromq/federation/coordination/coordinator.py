@@ -196,10 +196,11 @@ class Coordinator(ABC):
         changes = self.book.merge((fact,))
         before, self._followed = self._followed, fact
         members = self.book.members
+        were_members = frozenset(members)
         self.book.found(self.city.names, self.succession.first())
         self._news.append(CityChanged(self.city, self.succession, before, fact))
-        self._news += [MemberJoined(name, "") for name in self.book.members if name not in members]
-        self._gone += [MemberLeft(name) for name in members if name not in self.book.members]
+        self._news += [MemberJoined(name, "") for name in self.book.members if name not in were_members]
+        self._gone += [MemberLeft(name) for name in members if not self.book.is_member(name)]
         self.city_changed(now_us)
         return changes
 

@@ -14,7 +14,9 @@ split may each have an owner; when they meet, the greater (epoch, owner) wins ev
 lives, claims last.
 """
 
-from typing import final
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.federation.city import City
@@ -30,10 +32,12 @@ from metromq.federation.coordination.coordinator import (
     Spread,
     Tell,
 )
-from metromq.federation.coordination.facts import ABOUT_BROKERS, BROKER, CITY, FOLLOWS, Change, Fact
+from metromq.federation.coordination.facts import BROKER, CITY, FOLLOWS, Change, Fact
 from metromq.federation.coordination.rumours import ALIVE, DOUBTED, LOST, Rumour, Rumours
 from metromq.federation.coordination.succession import Succession
 from metromq.federation.coordination.watch import Watch
+
+MOST_DIFFERENT: Final = 6  # greetings in a row that differ: then a peer is told everything, though news still comes
 
 
 @final
@@ -51,10 +55,12 @@ class EmbeddedCoordinator(Coordinator):
         self._counted = -1  # the revision of the watch at which the living were told
         self._counted_at = -1  # and at which they were counted
         self._living_now: tuple[str, ...] = ()
-        self._differs: dict[str, int] = {}  # greetings in a row in which a peer did not agree with us
+        # Greetings in a row in which a peer did not agree with us, and the revision of the book at the last of them.
+        self._differs: dict[str, tuple[int, int]] = {}
         self._contacted_at = -1  # the choice of companions that `contacts` tells
         self._contacts: Contacts = EVERYBODY
         self._reclaimed = -1  # the revision of the book in which nothing was left to claim back
+        self._unsaid: dict[Fact, str] = {}  # who follows, to be passed on at the next tick, and who said so
         self._count_members(now_us)
 
     # What happens.
@@ -72,11 +78,14 @@ class EmbeddedCoordinator(Coordinator):
                 greeting = self._greeting(now_us)
                 events += [Greet(peer, greeting) for peer in due]
         events += self._spread((), "", now_us)
+        events += self._pass_on()
         events += self._changed(self._claims(now_us), "", now_us)
         events += self._living(now_us)
         return events
 
     def next_us(self, now_us: int) -> int:
+        if self._unsaid:
+            return now_us
         doubted_us = self._rumours.next_us()
         next_us = self.watch.next_us(now_us)
         return next_us if doubted_us is None else max(min(next_us, doubted_us), now_us)
@@ -102,11 +111,14 @@ class EmbeddedCoordinator(Coordinator):
 
     def _compare(self, peer: str, greeting: Greeting) -> list[Event]:
         """News travels while peers greet each other: only who differs twice in a row has missed something."""
-        same = (greeting.digest, greeting.lost) == (self.book.digest(), self._rumours.digest())
-        self._differs[peer] = 0 if same else self._differs.get(peer, 0) + 1
-        if self._differs[peer] < 2:
+        count, revision = self._differs.pop(peer, (0, -1))
+        if (greeting.digest, greeting.lost) == (self.book.digest(), self._rumours.digest()):
             return []
-        self._differs[peer] = 0
+        # After a change of the city everybody has something to say: the whole book, many times over, would be too much.
+        is_moving = greeting.lost == self._rumours.digest() and revision != self.book.revision
+        if count == 0 or (is_moving and count + 1 < MOST_DIFFERENT):
+            self._differs[peer] = count + 1, self.book.revision
+            return []
         events: list[Event] = []
         if greeting.digest != self.book.digest():
             events.append(Tell(peer, self.book.facts()))
@@ -220,7 +232,8 @@ class EmbeddedCoordinator(Coordinator):
         """Counted again only when it has changed: it is asked for at every tick."""
         if self._counted_at != self.watch.revision:
             self._counted_at = self.watch.revision
-            self._living_now = tuple(name for name in self.book.members if self.watch.is_alive(name))
+            lost, members = self.watch.lost(), self.book.members
+            self._living_now = _shared(tuple([name for name in members if name not in lost])) if lost else members
         return self._living_now
 
     def is_alive(self, name: str, now_us: int) -> bool:
@@ -261,36 +274,49 @@ class EmbeddedCoordinator(Coordinator):
         claimed = any(change.after.owner == self.name for change in changes)
         named = {change.after.key for change in changes if change.after.kind == BROKER}
         told = {*self.watch.others(), *named, *self.leaving()} - {self.name}
+        if self.watch.is_wide and all(change.after.kind == FOLLOWS for change in changes):
+            self._unsaid.update((change.after, source) for change in changes)
+            told = set()
         events = self.events_of(changes, tuple(sorted(peer for peer in told if peer != source or claimed)))
         if any(change.after.kind in (BROKER, CITY) for change in changes):
             self._count_members(now_us)
             events += self._living(now_us)
         return events
 
+    def _pass_on(self) -> list[Event]:
+        """Everybody says which description it follows, and nobody is in a hurry to hear it: many at a time."""
+        unsaid, self._unsaid = self._unsaid, {}
+        events: list[Event] = []
+        for peer in self.watch.others() if unsaid else ():
+            facts = tuple([fact for fact, source in unsaid.items() if source != peer])
+            if facts:
+                events.append(Tell(peer, facts))
+        return events
+
     def _claims(self, now_us: int) -> tuple[Change, ...]:
         """What this broker must take over now."""
-        if self.name not in self.book.members:
+        if not self.book.is_member(self.name):
             return ()
         found = list(self._reclaim())
         judged = self.watch.revision, self.book.revision
         if self._judged == judged:
             return tuple(found)
-        living = {name: self._load(name) for name in self.alive(now_us)}
-        if self.book.owners() <= living.keys():
+        orphans = self.book.orphans(self.watch.lost())
+        if not orphans:
             self._judged = judged
             return tuple(found)
-        for fact in self.book.facts():
-            if not fact.owner or fact.owner in living or fact.kind in ABOUT_BROKERS:
-                continue
+        living = _Living(self, now_us)
+        for fact in orphans:
             if self.succession.heir(fact, living) == self.name:
                 found += self._claim(fact)
         return tuple(found)
 
     def _reclaim(self) -> list[Change]:
-        if self._reclaimed == self.book.revision or self.name not in self.book.members:
+        if self._reclaimed == self.book.revision or not self.book.is_member(self.name):
             return []
         found: list[Change] = []
-        for fact in self.book.facts():
+        astray = [fact for fact in self.succession.astray() if fact == self.book.get(fact.kind, fact.key)]
+        for fact in (*astray, *self.book.said()):
             if fact.owner != self.name and self.succession.home(fact) == self.name and not self._is_handed(fact):
                 found += self._claim(fact)
         self._reclaimed = self.book.revision
@@ -304,8 +330,32 @@ class EmbeddedCoordinator(Coordinator):
         value = self.succession.inherited(fact)
         return self.book.merge((self.book.next(fact.kind, fact.key, self.name, value),))
 
-    def _load(self, broker: str) -> int:
+    def load(self, broker: str) -> int:
         return self._clients if broker == self.name else self.watch.clients(broker)
+
+
+@final
+class _Living:
+    """Who is there, by a coordinator, for a succession to ask: it seldom asks for more than a few."""
+
+    def __init__(self, coordinator: EmbeddedCoordinator, now_us: int) -> None:
+        self._coordinator = coordinator
+        self._now_us = now_us
+
+    def __contains__(self, name: object, /) -> bool:
+        return isinstance(name, str) and self._coordinator.is_alive(name, self._now_us)
+
+    def __getitem__(self, name: str, /) -> int:
+        return self._coordinator.load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._coordinator.alive(self._now_us))
+
+
+@lru_cache(maxsize=64)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One list of the living for all brokers of a process that have equal ones."""
+    return names
 
 
 def _doubted(rumour: Rumour) -> Rumour:

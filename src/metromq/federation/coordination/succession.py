@@ -5,12 +5,22 @@ geography). A coordinator only finds out who is there, and makes everybody agree
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Iterator
+from typing import Protocol, final
 
 from metromq.federation.coordination.facts import Book, Fact
 from metromq.federation.coordination.steps import candidate
 from metromq.protocol.topics import matches
+
+
+class Living(Protocol):
+    """The members that are there, with the number of their clients; -1: nobody says so here."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class Succession(ABC):
@@ -32,6 +42,10 @@ class Succession(ABC):
     def home(self, fact: Fact) -> str:
         """The broker that claims the fact back whenever it is there; empty: whoever has it keeps it."""
 
+    def astray(self) -> tuple[Fact, ...]:
+        """The first facts whose owner is not the broker that would claim them."""
+        return tuple(fact for fact in self.first() if self.home(fact) not in ("", fact.owner))
+
     def anchor(self, fact: Fact) -> str:
         """The broker that knows everybody who wants the key's topics, whoever owns it; empty: the one at home."""
         return ""
@@ -45,7 +59,7 @@ class Succession(ABC):
         return fact.value
 
     @abstractmethod
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         """Who takes over, of the living with the number of their clients, when the owner is gone; empty: nobody."""
 
     @abstractmethod
@@ -63,7 +77,7 @@ class NoSuccession(Succession):
     def home(self, fact: Fact) -> str:
         return ""
 
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         return ""
 
     def filters(self, key: str) -> tuple[str, ...]:
@@ -92,7 +106,7 @@ class TopicTable:
         """The broker at home, or, where there is none or it has left the city for good, the responsible one."""
         fact = self.book.get(self.kind, key)
         home = self.succession.home(fact)
-        return home if home in self.book.members else fact.owner
+        return home if self.book.is_member(home) else fact.owner
 
     def is_of(self, key: str, topic: str) -> bool:
         """Whether the topic belongs to a key, or did before the table changed."""

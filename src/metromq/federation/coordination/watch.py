@@ -274,6 +274,14 @@ class Watch:
             return not member.gone
         return self.is_wide and not self._rumours.is_lost(broker)
 
+    def lost(self) -> set[str]:
+        """The members that are not there."""
+        found = {name for name, member in self._members.items() if member.gone}
+        if self.is_wide:
+            found |= {name for name in self._rumours.lost if name not in self._members}
+        found.discard(self._name)
+        return found
+
     def clients(self, broker: str) -> int:
         """How many it has; -1: nobody says so here."""
         member = self._members.get(broker)

@@ -161,7 +161,7 @@ class ZooKeeperCoordinator(Coordinator):
 
     def _claim(self, now_us: int) -> None:
         """What this broker must take over, or is at home in."""
-        if self.name not in self.book.members:
+        if not self.book.is_member(self.name):
             return
         living = {name: self._sessions.get(name, 0) for name in self.alive(now_us)}
         for fact in self.book.facts():

@@ -6,13 +6,12 @@ hold through every change of owners: the central broker knows everybody, and a m
 responsible any more goes to the central one. How a filter changes hands is in `federation.handover`.
 """
 
-from collections.abc import Mapping
 from typing import final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import FILTER, Fact
 from metromq.federation.coordination.steps import candidate
-from metromq.federation.coordination.succession import Succession, TopicTable
+from metromq.federation.coordination.succession import Living, Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
@@ -116,7 +115,7 @@ class FilterSuccession(Succession):
     def anchor(self, fact: Fact) -> str:
         return self._central
 
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         return self._central if fact.kind == FILTER and self._central in living else ""
 
     def filters(self, key: str) -> tuple[str, ...]:

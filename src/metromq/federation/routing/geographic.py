@@ -6,14 +6,14 @@ sentence holds through takeover, split and return: every message of an area reac
 that wants it, and serves whoever was not served yet.
 """
 
-from collections.abc import Mapping
 from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import AREA, Fact
-from metromq.federation.coordination.succession import Succession
+from metromq.federation.coordination.succession import Living, Succession
 from metromq.federation.interest import plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
+from metromq.federation.sharing import Shared
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.topics import area_of, areas_touched, reaches_beyond_areas
 
@@ -109,9 +109,10 @@ class AreaSuccession(Succession):
         self.is_orderly = len(city.brokers) <= ORDERLY_UP_TO
 
     def first(self) -> tuple[Fact, ...]:
-        """Where the home has changed lately, a newcomer takes the broker for responsible that was at home before."""
-        owners = {**self._city.homes, **self._city.last_homes}
-        return tuple(Fact(AREA, area, owners[area], 0) for area in sorted(self._city.homes))
+        return _FIRST.of(self._city)
+
+    def astray(self) -> tuple[Fact, ...]:
+        return _ASTRAY.of(self._city)
 
     def hands_over(self, fact: Fact) -> bool:
         return self.is_orderly and fact.owner in self._city.former_homes.get(fact.key, ())
@@ -122,7 +123,7 @@ class AreaSuccession(Succession):
     def home(self, fact: Fact) -> str:
         return self._city.homes.get(fact.key, "") if fact.kind == AREA else ""
 
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         home = self.home(fact)
         if not home or home in living:
             return home
@@ -138,3 +139,17 @@ class AreaSuccession(Succession):
 
     def filters(self, key: str) -> tuple[str, ...]:
         return (f"{key}/#",)
+
+
+def _first(city: City) -> tuple[Fact, ...]:
+    """Where the home has changed lately, a newcomer takes the broker for responsible that was at home before."""
+    owners = {**city.homes, **city.last_homes}
+    return tuple(Fact(AREA, area, owners[area], 0) for area in sorted(city.homes))
+
+
+def _astray(city: City) -> tuple[Fact, ...]:
+    return tuple(fact for fact in _FIRST.of(city) if fact.owner != city.homes[fact.key])
+
+
+_FIRST: Final = Shared(_first)
+_ASTRAY: Final = Shared(_astray)

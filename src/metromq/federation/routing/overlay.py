@@ -12,13 +12,13 @@ see the clusters differently: facts decide which way a message takes, not who ge
 relay is gone, a message goes straight.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import CLUSTER, PUBLISHER, REQUEST, SUBSCRIBER, Change, Fact
-from metromq.federation.coordination.succession import Succession, TopicTable
+from metromq.federation.coordination.succession import Living, Succession, TopicTable
 from metromq.federation.interest import FilterIndex, plain_filter
 from metromq.federation.routing.clusters import Choice, Cluster, find_publish_broker, find_publish_cluster
 from metromq.federation.routing.few_links import links_between, next_on_ways
@@ -398,7 +398,7 @@ class OverlaySuccession(Succession):
     def home(self, fact: Fact) -> str:
         return ""
 
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         if fact.kind != CLUSTER:
             return ""
         founder, topic = split_key(fact.key)
