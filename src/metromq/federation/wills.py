@@ -10,10 +10,10 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Final, final
 
+from metromq.federation.coordination.sharing import Shared
 from metromq.federation.directory import Directory
 from metromq.federation.effects import Effect, FireWill, Keep, Send, WillFired
 from metromq.federation.links.frames import ClientClaim, WillDropped, WillsAnew, WillsFired, WillTold
-from metromq.federation.sharing import Shared
 
 GRACE_US: Final = 5_000_000  # so long clients of a lost broker have to come back elsewhere
 TOLD_AGAIN_US: Final = 10_000_000  # so soon a broker that has started anew has told the wills of its clients

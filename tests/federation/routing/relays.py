@@ -1,6 +1,6 @@
 """Routers that the product does not have, to show that the interface carries them: lines, clusters, and nonsense."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
@@ -9,7 +9,7 @@ from typing import cast
 from metromq.federation.city import City
 from metromq.federation.city import Routing as Word
 from metromq.federation.coordination.facts import CLUSTER, Fact
-from metromq.federation.coordination.succession import NoSuccession, Succession, TopicTable
+from metromq.federation.coordination.succession import Living, NoSuccession, Succession, TopicTable
 from metromq.federation.routing import ROUTINGS, Audience, Onward, Router, RoutingChoice, Suggestion
 from metromq.federation.routing.router import STAY, stays_here
 from metromq.federation.stages import FINAL, HANDOVER, OWNER, RELAY
@@ -101,7 +101,7 @@ class LeaderSuccession(Succession):
     def home(self, fact: Fact) -> str:
         return ""
 
-    def heir(self, fact: Fact, living: Mapping[str, int]) -> str:
+    def heir(self, fact: Fact, living: Living) -> str:
         return min((name for name in self._members(fact.key) if name in living), default="")
 
     def filters(self, key: str) -> tuple[str, ...]:

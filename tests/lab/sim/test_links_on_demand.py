@@ -1,9 +1,11 @@
 """Cities in which most links are opened when they are needed, and rest when they are not: whole simulated brokers."""
 
+import random
+
 import pytest
 
 from metromq.federation import grid_city
-from metromq.lab.growth import city_of, measure
+from metromq.lab.growth import city_of, join, measure
 from metromq.lab.sim.sim_city import SimCity
 
 COUNT = 24
@@ -138,6 +140,16 @@ def test_a_city_costs_each_broker_the_same_whatever_its_size() -> None:
     assert large.bytes_per_s <= 1.2 * small.bytes_per_s
     assert max(small.death_intervals, large.death_intervals) <= 3
     assert max(small.return_intervals, large.return_intervals) <= 5
+    assert max(small.join_intervals, large.join_intervals) <= 5
+
+
+def test_a_newcomer_is_complete_within_five_hello_intervals() -> None:
+    city = SimCity(city_of(16))
+    city.start()
+    city.run(2.0)
+    joined = join(city, "newcomer", random.Random(1))
+    assert len(joined.others_s) == 16, "everybody is asked"
+    assert joined.complete_s <= 5 * city.city.membership.hello_interval_ms / 1000, joined
 
 
 def test_the_measured_cities_are_whole() -> None:

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metromq.federation.sharing import Shared
+from metromq.federation.coordination.sharing import Shared
 
 CIRCLES: Final = 2
 BESIDE: Final = 2  # living companions on each side of a circle

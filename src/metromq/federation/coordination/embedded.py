@@ -37,7 +37,7 @@ from metromq.federation.coordination.rumours import ALIVE, DOUBTED, LOST, Rumour
 from metromq.federation.coordination.succession import Succession
 from metromq.federation.coordination.watch import Watch
 
-MOST_DIFFERENT: Final = 6  # greetings in a row that differ: then a peer is told everything, though news still comes
+MOST_DIFFERENT: Final = 4  # greetings in a row that differ: then a peer is told everything, though news still comes
 
 
 @final

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
-from metromq.federation.sharing import Shared
+from metromq.federation.coordination.sharing import Shared
 
 AREA: Final = "area"  # area -> the broker responsible for it
 FILTER: Final = "filter"  # topic filter -> the broker that it is delegated to

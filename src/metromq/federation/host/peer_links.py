@@ -115,15 +115,12 @@ class PeerLinks:
 
     def forget_departed_later(self) -> None:
         """What waits for brokers that are no members any more; by then it has gone to their heirs."""
-        if self._departed():
+        if any(not self._node.is_peer(peer) for peer in self._hub.links.by_peer):
             self._timers.at(self._hub.clock.now + HEIRS_S, self._forget_departed)
-
-    def _departed(self) -> list[str]:
-        return [peer for peer in self._hub.links.by_peer if not self._node.is_peer(peer)]
 
     def _forget_departed(self) -> None:
         backlogs = self._hub.backlogs
-        for peer in self._departed():
+        for peer in [peer for peer in self._hub.links.by_peer if not self._node.is_peer(peer)]:
             backlog = self._hub.links.backlog(peer)
             backlogs.load_all(backlog)
             for entry in [*backlog.inflight.values(), *backlog.queue]:

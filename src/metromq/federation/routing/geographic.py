@@ -10,10 +10,10 @@ from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import AREA, Fact
+from metromq.federation.coordination.sharing import Shared
 from metromq.federation.coordination.succession import Living, Succession
 from metromq.federation.interest import plain_filter
 from metromq.federation.routing.router import STAY, Audience, Onward, Router, Suggestion, stays_here
-from metromq.federation.sharing import Shared
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER
 from metromq.protocol.topics import area_of, areas_touched, reaches_beyond_areas
 
