@@ -274,6 +274,17 @@ def test_qos_2_is_delivered_once() -> None:
     assert [message.payload for message in story.messages] == [b"1", b"2"]
 
 
+def test_qos_2_that_is_taken_without_a_connection_is_acknowledged_when_it_comes_again() -> None:
+    story = Story(clean_start=False).open()
+    story.says(Publish("a", b"1", 2, packet_id=1))
+    story.lost()
+    story.did(story.core.taken(story.messages[0], story.now))
+    story.open(session_present=True)
+    story.says(Publish("a", b"1", 2, dup=True, packet_id=1))
+    assert len(story.messages) == 1
+    assert story.take_sent() == [Ack(PUBREC, 1)]
+
+
 def test_a_qos_1_message_of_the_last_connection_is_not_acknowledged_on_the_next() -> None:
     story = Story(clean_start=False).open()
     story.says(Publish("a", b"old", 1, packet_id=1))

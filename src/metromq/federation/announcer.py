@@ -108,7 +108,7 @@ class Announcer:
         wanted = self._wanted.get(topic_filter)
         if wanted is None:
             return 0, ()
-        peers = sorted(peer for peer in wanted.due if not self._is_told(peer, topic_filter))
+        peers = sorted(peer for peer in wanted.due if not self.is_told(peer, topic_filter))
         return min((self._since_us(peer, topic_filter) for peer in peers), default=wanted.since_us), tuple(peers)
 
     def was_heard(self, peer: str, until_us: int) -> None:
@@ -129,7 +129,7 @@ class Announcer:
         if wanted is None:
             return 0
         unsure_us = now_us - UNNOTICED_US
-        told = [peer for peer in wanted.due if self._is_told(peer, topic_filter)]
+        told = [peer for peer in wanted.due if self.is_told(peer, topic_filter)]
         told_us = wanted.told_us or self._stood.get(wanted.under, 0)
         peers = [peer for peer in told if self._heard_us.get(peer, unsure_us) < told_us]
         return min((self._since_us(peer, topic_filter) for peer in peers), default=0)
@@ -137,7 +137,7 @@ class Announcer:
     def owe(self, topic_filter: str, peers: tuple[str, ...], since_us: int, wall_us: int) -> tuple[str, ...]:
         """When these peers are told of the filter, it is as old as this. Those of which that is new."""
         known = self._owed.get(topic_filter, {})
-        untold = [peer for peer in peers if not self._is_told(peer, topic_filter)]
+        untold = [peer for peer in peers if not self.is_told(peer, topic_filter)]
         new = tuple(peer for peer in untold if peer not in known or known[peer][0] > since_us)
         if new:
             self._owed[topic_filter] = {**known, **dict.fromkeys(new, (since_us, wall_us))}
@@ -294,7 +294,8 @@ class Announcer:
             return False
         return any(text in announced and text in self._stood for text in wider(topic_filter))
 
-    def _is_told(self, peer: str, topic_filter: str) -> bool:
+    def is_told(self, peer: str, topic_filter: str) -> bool:
+        """Whether the filter, or one that stands for it, was announced to the peer."""
         announced = self._announced.get(peer, {})
         return topic_filter in announced or self._knows(announced, topic_filter)
 

@@ -175,9 +175,9 @@ class ClientCore:
         return self._reauthentication, [self._send(_auth(authentication, authentication.start(), True), now)]
 
     def taken(self, message: Message, now: float) -> list[Effect]:
-        """The application has the message: now it is acknowledged."""
-        ack = self._inbox.taken(message) if self._open and message.qos else None
-        return [] if ack is None else [self._send(ack, now)]
+        """The application has the message: now it is acknowledged, or, without a connection, when it comes again."""
+        ack = self._inbox.taken(message) if message.qos else None
+        return [self._send(ack, now)] if ack is not None and self._open else []
 
     # Time
 

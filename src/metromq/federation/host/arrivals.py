@@ -202,11 +202,15 @@ class Arrivals:
     def probe(self, old: str, piece: Piece) -> None:
         """Behind the announcements that the subscriptions make, on every link: frames go before what is journalled."""
         peers = self._node.peers if piece.senders is None else sorted({*piece.senders, old} - {self._node.name})
-        untold = {(topic_filter, peer) for topic_filter, _, names in piece.untold for peer in names}
-        unheard = [(topic_filter, age_us) for topic_filter, age_us, names in piece.untold if not names]
+        announcer = self._node.routes.announcer
         for peer in peers:
-            # Who was not told looks back when it is told now.
-            wanted = tuple(item for item in unheard if (item[0], peer) not in untold)
+            # Who was not told looks back when it is told now, unless it has been told for another session here.
+            late = {text for text, _, names in piece.untold if peer in names and not announcer.is_told(peer, text)}
+            wanted = tuple(
+                (text, age_us)
+                for text, age_us, names in piece.untold
+                if text not in late and (not names or peer in names)
+            )
             self._departures.send_signal(peer, Signal(PROBE, piece.client, piece.number, old, wanted))
         self._departures.send_signal(old, Signal(MARKER, piece.client, piece.number, old))
 
