@@ -112,8 +112,7 @@ class Arrivals:
         arrival.probed = set(self._node.peers) if piece.senders is None else None
         arrival.missed = [
             (topic_filter, age_us if peers else age_us + self._node.clock.ago_us(piece.number))
-            for topic_filter, age_us, peers in piece.untold
-            if peers or not self._node.exchange.interest.wants(old, topic_filter)
+            for topic_filter, age_us, peers in piece.untold  # also if we were told: others that sent it here were not
         ]
         unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us
