@@ -103,6 +103,11 @@ class Announcer:
         if wanted is not None:
             wanted.since_us = min(wanted.since_us, since_us)
 
+    def has_wanted(self, topic_filter: str, since_us: int) -> bool:
+        """Whether clients here have wanted the filter since then, or for longer."""
+        wanted = self._wanted.get(topic_filter)
+        return wanted is not None and wanted.since_us <= since_us
+
     def untold(self, topic_filter: str) -> tuple[int, tuple[str, ...]]:
         """Since when the filter is wanted, and the peers that should know and do not yet."""
         wanted = self._wanted.get(topic_filter)

@@ -96,7 +96,7 @@ class InterestExchange:
         """A peer announces."""
         self._counters.interest_in += len(frame.wanted)
         fresh = [item for item in frame.wanted if not self.interest.wants(peer, item.topic_filter)]
-        unserved = [item for item in fresh if not self._has_members(item.topic_filter)]
+        unserved = [item for item in fresh if not self._had_members(item, now_us)]
         changed = self.interest.apply(peer, frame)
         if not changed:
             return []
@@ -130,9 +130,11 @@ class InterestExchange:
         late = tuple((text, age_us) for text, age_us in wanted if not self.interest.wants(old, text))
         return [Replay(peer, late)] if late and peer in self._routes.peers else []
 
-    def _has_members(self, share: str) -> bool:
-        """Whether a shared subscription has had members that this broker could choose from."""
-        return bool(self.announcer.members(share) or self.interest.members_of(share))
+    def _had_members(self, item: Announcement, now_us: int) -> bool:
+        """Whether a shared subscription has had members that this broker could choose from, all the time."""
+        share = item.topic_filter
+        is_ours = self.announcer.has_wanted(share, now_us - item.age_ms * 1000)
+        return is_ours or bool(self.interest.members_of(share))
 
     def compare(self, peer: str, digest: int, now_us: int) -> list[Effect]:
         """Of all that the peer has announced to us: if we know something else, we ask for it again."""
