@@ -130,14 +130,8 @@ class Contract:
         # It has no number by which a broker could know it that it reaches later than the client did.
         if all(not one.qos for one in exact) and self._moved(client, exact[0].at, exact[-1].at):
             return True
-        if {one.qos for one in exact} != {0, 2}:
-            return False
-        # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2; or it came at QoS 0
-        # before the client asked for more.
-        start, end = exact[0].at, exact[-1].at
-        return self._is_merged(client, start, end) or any(
-            one.client == client and start < one.sent <= end for one in self._seen.subscriptions
-        )
+        # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
+        return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
 
     def _moved(self, client: str, start: float, end: float) -> bool:
         """Whether the client went to another broker between two times."""
