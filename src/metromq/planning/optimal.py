@@ -14,7 +14,7 @@ from metromq.planning.fitting import pack
 from metromq.planning.homing import stay_home
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation
-from metromq.planning.sets import sets_bound
+from metromq.planning.set_prices import sets_bound
 from metromq.planning.solver import Solved, solve_program
 from metromq.planning.starts import warm_start
 from metromq.planning.timing import Deadline
@@ -26,7 +26,7 @@ FAR = 0.05  # a bound by pairs farther than this from the plan is worth a bound 
 SETS_FROM = 400  # containers times devices; smaller problems are solved by the tree before sets say much
 SETS_MOST = 300  # containers; beyond, a round takes minutes
 SETS_PART, MORE_PART = 0.9, 0.2  # of the time left, for the bound by sets and for more annealing before it
-MORE_SWEEPS = 1_200
+MORE_SWEEPS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
