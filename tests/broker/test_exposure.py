@@ -9,6 +9,7 @@ import pytest
 from metromq.broker import exposed
 from metromq.broker.exposure import is_open
 from metromq.config import Auth, Config, Listener
+from metromq.telemetry import TelemetryWindow, spool_window
 from tests.peers import open_directory
 
 
@@ -48,6 +49,13 @@ def test_each_is_told_with_its_remedy(place: Path, name: str, mode: int, what: s
     (found,) = exposed(config)
     assert (found.what, found.path) == (what, path)
     assert found.remedy == f"chmod {'-R ' if path.is_dir() else ''}o-rwx {path}"
+
+
+def test_what_the_broker_makes_itself_is_not_open(place: Path) -> None:
+    data = place / "data"
+    data.mkdir(mode=0o755)  # by `metromq up`, which keeps a log there
+    spool_window(data, TelemetryWindow("b1", "north", 1, 1.0, 1, ()))
+    assert list(exposed(replace(Config(), data_dir=data))) == []
 
 
 def test_the_secret_of_a_city(place: Path) -> None:

@@ -1,19 +1,25 @@
 """The statistics follow the tables: made once, changed where something changed, whole after a kill."""
 
+import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, SparkSession
 
 from metromq.errors import LakeConflict
 from metromq.pipeline.ingest import Ingest
-from metromq.pipeline.lake import Lake
+from metromq.pipeline.lake import Lake, TableFile
 from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import compact, expire
 from metromq.pipeline.refreshing import change, refresh, refresh_traffic
+from metromq.pipeline.table_files import Complete
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline import twins
 from tests.pipeline.data import DAY_US, T0_US, land_messages, land_window, link_message, plain_message, window
@@ -22,6 +28,12 @@ from tests.pipeline.test_transforms import alike, ordered
 pytestmark = pytest.mark.timeout(600)
 MINUTE_US = 60_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COUNTED = [
+    TelemetryRow("topic", "a", publications=1, publishers=1, subscribers=1, deliveries_local=1),
+    TelemetryRow("topic-from", "a", "b1", deliveries_local=1),
+    TelemetryRow("clock", "b2", "250"),
+]
+OF_DAYS = ("traffic_hours", "popularity", "locality", "zipf", "similarity")  # a day has few rows in them
 T0 = EPOCH + timedelta(microseconds=T0_US)
 
 
@@ -87,6 +99,61 @@ def test_statistics_follow(spark: SparkSession, lake: Lake, landing: Landing) ->
     refresh(spark, lake)
     agrees(lake)
     assert [row["p99_ms"] for row in rows(lake, "latency") if row["origin"] == "b3"] == [1000.0]
+
+
+class CountingLake(Lake):
+    """Knows of how many rows the files are that are read or written, and keeps files small."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.specs = {name: replace(spec, file_rows=20) for name, spec in self.specs.items()}
+        self.counts: Counter[str] = Counter()
+
+    def read(self, spark: SparkSession, name: str, files: Sequence[TableFile] | None = None) -> DataFrame:
+        self.counts[f"{name} read"] += sum(file.rows for file in (self.files(name) if files is None else files))
+        return super().read(spark, name, files)
+
+    def arrow(self, name: str, files: Sequence[TableFile] | None = None, columns: Sequence[str] = ()) -> pa.Table:
+        found = super().arrow(name, files, columns)
+        self.counts[f"{name} read"] += len(found)
+        return found
+
+    def write_files(self, frame: DataFrame, name: str, complete: Complete | None = None) -> list[AddAction]:
+        written = super().write_files(frame, name, complete)
+        self.counts[f"{name} written"] += sum(json.loads(action.stats)["numRecords"] for action in written)
+        return written
+
+
+def test_a_refresh_costs_what_is_new_and_not_what_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    """An hour, or four, of which all is made, merged and known; then a new minute, and one more message of an old."""
+    found = {}
+    for hours in (1, 4):
+        lake = CountingLake(tmp_path / f"lake{hours}")
+        landing = Landing(lake.landing)
+        moments = [T0_US + minute * MINUTE_US for minute in range(hours * 60)]
+        land_messages(landing, "b1", 0, [plain_message("a", moment) for moment in moments])
+        land_messages(landing, "b2", 0, [link_message("a", moment, "b1", n) for n, moment in enumerate(moments)])
+        for moment in moments:
+            land_window(landing, window("b1", moment, COUNTED))
+        take(spark, lake, landing)
+        refresh(spark, lake)
+        compact(lake)
+        assert refresh(spark, lake) == []
+        new = moments[-1] + MINUTE_US
+        lake.counts.clear()
+        land_messages(landing, "b1", len(moments), [plain_message("a", new), plain_message("a", moments[30])])
+        land_messages(landing, "b2", len(moments), [link_message("a", new, "b1", 0)])
+        land_window(landing, window("b1", new, COUNTED))
+        take(spark, lake, landing)
+        refresh(spark, lake)
+        found[hours] = dict(lake.counts)
+        agrees(lake)
+    one, four = found[1], found[4]
+    assert one.keys() == four.keys() >= {"messages read", "telemetry read", "traffic read", "traffic written"}
+    for name in one.keys() - {f"{table} {way}" for table in OF_DAYS for way in ("read", "written")}:
+        clocks = 3 * 60 if name == "telemetry read" else 0  # of the whole day, one in each window here
+        assert four[name] <= one[name] + clocks + 40, (name, found)  # two files, where their borders fall otherwise
+    assert four["traffic_hours read"] <= one["traffic_hours read"] + 5 * 3 * 2  # five readers, hours, brokers
 
 
 def test_windows_longer_than_a_minute_come_piece_by_piece(spark: SparkSession, lake: Lake, landing: Landing) -> None:

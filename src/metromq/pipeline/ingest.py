@@ -89,6 +89,7 @@ class Ingest:
         self._say = say
         self._turn = lake.done("messages", INGEST)  # before the next line: what comes between them is a conflict
         self._covered = lake.coverage()
+        self._windows: dict[str, set[tuple[str, int, int]]] = {}  # of telemetry, by file
 
     def take(self, names: DataFrame, batch: int) -> None:
         """For `foreachBatch`: one Delta transaction per table and batch, then the landed files go."""
@@ -181,12 +182,21 @@ class Ingest:
         return self._lake.write_files(rows.withColumn("day", F.to_date("window_start")).coalesce(1), "telemetry")
 
     def _known_windows(self, files: list[LandedFile]) -> set[tuple[str, int, int]]:
-        """The (broker, window, sequence) that the table has on the days in question."""
-        days = {(_EPOCH + timedelta(microseconds=file.first)).date() for file in files}
-        there = [file for file in self._lake.files("telemetry") if file.partition["day"] in days]
-        table = self._lake.arrow("telemetry", there, ("broker", "window_start", "sequence"))
-        unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
-        return {(row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique}
+        """The (broker, window, sequence) that files of the table have at the moments in question. A file is read once:
+        batches come every second, and a day of windows is large."""
+        moments = {_EPOCH + timedelta(microseconds=file.first) for file in files}
+        live = self._lake.files("telemetry")
+        there = [file for file in live if any(file.overlaps("window_start", moment, moment) for moment in moments)]
+        paths = {file.path for file in live}
+        self._windows = {path: found for path, found in self._windows.items() if path in paths}
+        for file in there:
+            if file.path not in self._windows:
+                table = self._lake.arrow("telemetry", [file], ("broker", "window_start", "sequence"))
+                unique = table.group_by(["broker", "window_start", "sequence"]).aggregate([]).to_pylist()
+                self._windows[file.path] = {
+                    (row["broker"], _microseconds(row["window_start"]), row["sequence"]) for row in unique
+                }
+        return set().union(*(self._windows[file.path] for file in there))
 
 
 def _reason(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """The lake: Delta tables without connector jars, on a path or an object store; delta-rs keeps their logs."""
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,7 +22,16 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES, TableSpec
 from metromq.pipeline.store import store_at
-from metromq.pipeline.table_files import Complete, Part, Written, bounds, read_files, with_columns, write_files
+from metromq.pipeline.table_files import (
+    Complete,
+    Part,
+    TaskWriter,
+    Written,
+    bounds,
+    read_files,
+    with_columns,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +59,7 @@ class TableFile:
     low: dict[str, Any]
     high: dict[str, Any]
     nulls: dict[str, int | None] = field(default_factory=dict)
+    size: int = 0
 
     def overlaps(self, column: str, first: Any, last: Any) -> bool:
         """False only when the statistics prove that no value of `column` is in [first, last]."""
@@ -57,7 +68,7 @@ class TableFile:
 
 
 class Lake:
-    """All tables under one directory or URI."""
+    """All tables under one directory or URI. It has many methods because each thing in it has a place of its own."""
 
     def __init__(self, root: str | Path) -> None:
         self.store = store_at(root)
@@ -118,6 +129,7 @@ class Lake:
                 {column: action.get(f"min.{column}") for column in spec.stats},
                 {column: action.get(f"max.{column}") for column in spec.stats},
                 {column: action.get(f"null_count.{column}") for column in spec.stats},
+                action["size_bytes"],
             )
             for action in actions
         ]
@@ -150,9 +162,11 @@ class Lake:
         remove: Iterable[TableFile] = (),
         done: dict[str, int] | None = None,
         after: dict[str, int] | None = None,
+        moved: Sequence[AddAction] = (),
     ) -> None:
         """One Delta transaction: files in, files out, and which batch of which application that was.
 
+        `moved`: files in that hold nothing new, only rows of files that go out.
         `after`: what `done` of applications must still be; if another process moved it on, nothing is committed.
         """
         remove = list(remove)
@@ -168,7 +182,10 @@ class Lake:
         since = int(table.version())
         self._evolve(table, spec)
         now = int(datetime.now(UTC).timestamp() * 1000)
-        actions: list[AddAction | RemoveAction] = [*add, *(RemoveAction(file.path, True, now) for file in remove)]
+        changes = bool(add or done or not moved)
+        removed = (RemoveAction(file.path, changes, now) for file in remove)
+        same = (replace(action, data_change=False) for action in moved)
+        actions: list[AddAction | RemoveAction] = [*add, *same, *removed]
         properties = CommitProperties(app_transactions=[Transaction(app, batch) for app, batch in (done or {}).items()])
         try:
             table.create_write_transaction(
@@ -266,6 +283,10 @@ class Lake:
 
         `complete` makes whole rows of the frame's in the workers."""
         return self._adopt(name, write_files(frame, self.store, self.specs[name], complete))
+
+    def write_here(self, rows: Iterable[pa.RecordBatch], name: str) -> list[AddAction]:
+        """The same in this process, without Spark."""
+        return self._adopt(name, list(TaskWriter(self.store, self.specs[name], uuid.uuid4().hex).write(rows)))
 
     def _adopt(self, name: str, written: Sequence[Written]) -> list[AddAction]:
         """The files as a commit names them, if all are there: a worker that does not see a directory of this machine

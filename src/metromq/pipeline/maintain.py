@@ -19,9 +19,10 @@ from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.known_tables import declare_own
 from metromq.pipeline.lake import EXPIRED, Lake, TableFile, retried
 from metromq.pipeline.landing import MESSAGES, Landing, parse_path
+from metromq.pipeline.merging import merge
 from metromq.pipeline.quick import Answer
 from metromq.pipeline.ranges import Ranges
-from metromq.pipeline.schemas import BUILT_IN, TABLES
+from metromq.pipeline.schemas import BUILT_IN, RAW, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 TARGET_BYTES: Final = 128 << 20
 KEEP_HOURS: Final = 24  # files that no table names any more stay so long, for readers that began before
 STAGING_SECONDS: Final = 86_400  # a killed job's half-written files are this old before they go
-_RAW: Final = ("messages", "telemetry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES, keep_hours: int = KEEP
         if not lake.exists(name):
             continue
         before = len(lake.files(name))
-        retried(lambda name=name: lake.open(name).optimize.compact(target_size=target_bytes))  # type: ignore[misc]
+        retried(lambda name=name: merge(lake, name, target_bytes))  # type: ignore[misc]
         _clean(lake, name, keep_hours)
         done.append(Compacted(name, before, len(lake.files(name))))
     return done
@@ -164,7 +164,7 @@ def expire(
     names = [name for name, spec in lake.specs.items() if spec.partition_by[:1] == ("day",) and lake.exists(name)]
     done: list[Expired] = []
     for name in names:
-        if name not in _RAW and not statistics:
+        if name not in RAW and not statistics:
             continue
         old = retried(lambda name=name: _expire_table(lake, name, oldest, now))  # type: ignore[misc]
         _clean(lake, name, keep_hours)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from metromq.errors import MetroError
+
 T = TypeVar("T")
 TRIES: Final = 5
 FIRST_WAIT_S: Final = 2.0
@@ -24,13 +26,19 @@ def passes(error: BaseException) -> bool:
 
 def patiently(work: Callable[[], T], say: Say, sleep: Callable[[float], object] = time.sleep) -> T:
     """The result of `work`, which may be repeated: nothing of it counts before it has succeeded."""
-    for attempt in range(TRIES - 1):
+    attempt = 0
+    while True:
         try:
             return work()
         except Exception as error:
             if not passes(error):
                 raise
+            if attempt == TRIES - 1:
+                raise MetroError(
+                    f"Spark could not start a Python worker in time, {TRIES} times: this machine is too busy; "
+                    "nothing is lost, start the command again later"
+                ) from error
             wait_s = FIRST_WAIT_S * 2**attempt
             say(f"Spark could not start a Python worker in time; trying again in {wait_s:g} s")
             sleep(wait_s)
-    return work()
+            attempt += 1

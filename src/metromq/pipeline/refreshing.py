@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from deltalake.transaction import AddAction
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,9 +22,11 @@ from metromq.pipeline.schemas import TABLES
 from metromq.pipeline.transforms import interest, planner
 from metromq.pipeline.transforms.latency import latency
 from metromq.pipeline.transforms.traffic import WINDOW_SECONDS, by_hour, sites, traffic
+from metromq.telemetry import CLOCK, SERVICE_DEVICE, SERVICE_TOPIC
 
 PLANNER_HOURS: Final = 24
-_MAX_RANGES: Final = 50  # more separate stretches of time are treated as one
+_MAX_RANGES: Final = 50  # separate stretches of time
+_FEW_MINUTES: Final = 5
 _HOURS: Final = "traffic_hours"
 _TRAFFIC_KEY: Final = ("day", "window_start", "topic", "broker")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,13 +36,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Change:
     """Files of a source that a table has not seen, some perhaps merged since, and the version to remember."""
 
+    source: str
     files: list[TableFile]
     version: int
+    everything: bool = False  # all files that there are
 
 
 def refresh(spark: SparkSession, lake: Lake, planner_hours: int = PLANNER_HOURS) -> list[str]:
     """Bring every table up to date; the names of those that changed."""
-    changed = [name for name, step in _STEPS if step(spark, lake)]
+    changed = [name for name, step in STEPS if step(spark, lake)]
     if refresh_planner(spark, lake, planner_hours):
         changed += ["planner_tau", "planner_dsd", "planner_dst", "delegation_inputs"]
     return changed
@@ -48,13 +54,13 @@ def change(lake: Lake, source: str, target: str, application: str = "") -> Chang
     """What a source got since the target was made from it, by the source's name or by the `application` it says."""
     version = int(lake.open(source).version())
     seen = lake.done(target, application or source)
-    return Change(lake.files(source) if seen < 0 else lake.added(source, seen), version)
+    return Change(source, lake.files(source) if seen < 0 else lake.added(source, seen), version, seen < 0)
 
 
 def refresh_traffic(spark: SparkSession, lake: Lake) -> bool:
     messages, telemetry = change(lake, "messages", "traffic"), change(lake, "telemetry", "traffic")
-    changed = _minutes(messages.files, "time")
-    for first, last in _minutes(telemetry.files, "window_start"):
+    changed = _changed(lake, messages, "time")
+    for first, last in _changed(lake, telemetry, "window_start"):
         changed.add(first, last)
     if changed.first is None:
         return False
@@ -114,7 +120,7 @@ def _learn_sites(spark: SparkSession, lake: Lake, telemetry: Change) -> set[str]
 
     Those that said it for the first time.
     """
-    minutes = _minutes(telemetry.files, "window_start")
+    minutes = _changed(lake, telemetry, "window_start")
     if minutes.first is None:
         return set()
     known = {row["broker"]: row for row in lake.arrow("sites").to_pylist()}
@@ -132,11 +138,11 @@ def refresh_latency(spark: SparkSession, lake: Lake) -> bool:
     """Minutes of days that have expired stay as they are: percentiles cannot be added to."""
     messages = change(lake, "messages", "latency")
     kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60
-    changed = _minutes(messages.files, "time")
+    changed = _changed(lake, messages, "time")
     minutes = _few(Ranges((max(first, kept), last) for first, last in changed if last >= kept))
     if minutes.first is None:
         return False
-    fresh = latency(_rows(spark, lake, "messages", "time", minutes), _telemetry_about(spark, lake, minutes))
+    fresh = latency(_rows(spark, lake, "messages", "time", minutes), _clocks_about(spark, lake, minutes))
     _replace(spark, lake, "latency", fresh, minutes, {"messages": messages.version})
     return True
 
@@ -159,7 +165,7 @@ def refresh_windows(
     kept = (lake.kept_from() - _EPOCH.date()).days * 24 * 60 if raw else 0
     minutes = Ranges()
     for source, column in sources.items():
-        for first, last in _minutes(changes[source].files, column):
+        for first, last in _changed(lake, changes[source], column):
             if last >= kept:
                 minutes.add(max(first - first % window, kept), last - last % window + window - 1)
     minutes = _few(minutes)
@@ -172,11 +178,13 @@ def refresh_windows(
     return True
 
 
-def _telemetry_about(spark: SparkSession, lake: Lake, minutes: Ranges) -> DataFrame:
-    """Of the days of these minutes and those beside them: a wrong clock may have written another date."""
+def _clocks_about(spark: SparkSession, lake: Lake, minutes: Ranges) -> DataFrame:
+    """What was said of clocks on the days of these minutes and those beside them: a wrong clock may have written
+    another date."""
     numbers = {day for first, last in minutes for day in range(first // 1440 - 1, last // 1440 + 2)}
     days = {_EPOCH.date() + timedelta(days=number) for number in numbers}
-    return lake.read(spark, "telemetry", [file for file in lake.files("telemetry") if file.partition["day"] in days])
+    files = [file for file in lake.files("telemetry") if file.partition["day"] in days and _may_hold(file, [CLOCK])]
+    return lake.read(spark, "telemetry", files)
 
 
 def _daily(name: str, make: Callable[[DataFrame], DataFrame]) -> Callable[[SparkSession, Lake], bool]:
@@ -207,7 +215,7 @@ def _similarity(rows: DataFrame) -> DataFrame:
     return interest.similarity(sets, exact=interest.joined_pairs(sets) <= interest.EXACT_PAIRS)
 
 
-_STEPS: Final[list[tuple[str, Callable[[SparkSession, Lake], bool]]]] = [
+STEPS: Final[list[tuple[str, Callable[[SparkSession, Lake], bool]]]] = [
     ("traffic", refresh_traffic),
     (_HOURS, refresh_hours),
     ("latency", refresh_latency),
@@ -226,7 +234,8 @@ def refresh_planner(spark: SparkSession, lake: Lake, hours: int) -> bool:
         return False
     newest = max(_minute(file.high["window_start"]) for file in files)
     first = newest - hours * 60 + 1
-    counted = _rows(spark, lake, "telemetry", "window_start", Ranges([(first, newest)]))
+    subjects = (SERVICE_DEVICE, SERVICE_TOPIC)
+    counted = _rows(spark, lake, "telemetry", "window_start", Ranges([(first, newest)]), subjects)
     rows = _last_hours(spark, lake, first, newest).cache()
     try:
         seconds = (newest - _oldest(spark, lake, rows, first) + 1) * float(WINDOW_SECONDS)
@@ -265,23 +274,44 @@ def _first_minute(rows: DataFrame) -> int:
     return int(found[0]) // WINDOW_SECONDS
 
 
-def _rows(spark: SparkSession, lake: Lake, name: str, column: str, minutes: Ranges) -> DataFrame:
-    spans = [_span(*part) for part in minutes]
-    files = [file for file in lake.files(name) if any(file.overlaps(column, first, last) for first, last in spans)]
+def _rows(
+    spark: SparkSession, lake: Lake, name: str, column: str, minutes: Ranges, subjects: Sequence[str] = ()
+) -> DataFrame:
+    """Rows of these minutes; of telemetry, if subjects are named, none is left out that has one of them."""
+    files = [file for file in _touched(lake, name, column, minutes) if _may_hold(file, subjects)]
     return lake.read(spark, name, files).where(_within(column, minutes))
+
+
+def _touched(lake: Lake, name: str, column: str, minutes: Ranges) -> list[TableFile]:
+    spans = [_span(*part) for part in minutes]
+    return [file for file in lake.files(name) if any(file.overlaps(column, first, last) for first, last in spans)]
+
+
+def _may_hold(file: TableFile, subjects: Sequence[str]) -> bool:
+    """Topics, which are many, are in other files than what is asked for here again and again."""
+    return not subjects or any(file.overlaps("subject", subject, subject) for subject in subjects)
 
 
 def _replace(
     spark: SparkSession, lake: Lake, name: str, fresh: DataFrame, minutes: Ranges, done: dict[str, int]
 ) -> None:
-    """Put new rows in the place of all rows of these minutes; files that hold other minutes too are written again."""
+    """Put new rows in the place of all rows of these minutes. What files of them hold of other minutes is written
+    again, to files of its own: together they would grow with every refresh until they are the whole day, and who
+    follows this table would take all of it for new."""
+    old = _touched(lake, name, "window_start", minutes)
     spans = [_span(*part) for part in minutes]
-    old = [
-        file for file in lake.files(name) if any(file.overlaps("window_start", first, last) for first, last in spans)
-    ]
-    kept = lake.read(spark, name, old).where(~_within("window_start", minutes))
-    added = lake.write_files(fresh.unionByName(kept), name)
-    lake.commit(name, added, old, done)
+    mixed = [file for file in old if not any(_lies_in(file, *span) for span in spans)]
+    moved: list[AddAction] = []
+    if mixed:
+        kept = lake.read(spark, name, mixed).where(~_within("window_start", minutes))
+        moved = lake.write_files(kept.sortWithinPartitions("window_start"), name)
+    added = lake.write_files(fresh.sortWithinPartitions("window_start"), name)
+    lake.commit(name, added, old, done, moved=moved)
+
+
+def _lies_in(file: TableFile, first: datetime, last: datetime) -> bool:
+    low, high = file.low["window_start"], file.high["window_start"]
+    return low is not None and high is not None and bool(first <= low and high <= last)
 
 
 def _within(column: str, minutes: Ranges) -> Column:
@@ -295,8 +325,31 @@ def _span(first: int, last: int) -> tuple[datetime, datetime]:
     return _EPOCH + first * minute, _EPOCH + (last + 1) * minute - timedelta(microseconds=1)
 
 
+def _changed(lake: Lake, news: Change, column: str) -> Ranges:
+    """The minutes of new rows. A file whose moments lie far apart is asked for them: one message that was hours on
+    its way is not hours of news."""
+    if news.everything:
+        return _minutes(news.files, column)
+    minutes = Ranges()
+    for file in news.files:
+        for first, last in _exact_minutes(lake, news.source, file, column):
+            minutes.add(first, last)
+    return minutes
+
+
+def _exact_minutes(lake: Lake, name: str, file: TableFile, column: str) -> Ranges:
+    rough = _minutes([file], column)
+    if len(rough) <= _FEW_MINUTES:
+        return rough
+    try:
+        moments = lake.arrow(name, [file], (column,))[column].drop_null().cast(pa.int64()).to_numpy()
+    except FileNotFoundError:  # merged and removed since
+        return rough
+    return Ranges((minute, minute) for minute in np.unique(moments // (WINDOW_SECONDS * 1_000_000)).tolist())
+
+
 def _minutes(files: Sequence[TableFile], column: str) -> Ranges:
-    """Files without statistics hold no moment at all: rows that older versions let in without one."""
+    """From the first to the last. Files without statistics hold no moment: rows that older versions let in."""
     known = (file for file in files if file.low[column] is not None)
     return Ranges((_minute(file.low[column]), _minute(file.high[column])) for file in known)
 
@@ -306,5 +359,6 @@ def _minute(moment: datetime) -> int:
 
 
 def _few(minutes: Ranges) -> Ranges:
-    parts = list(minutes)
-    return minutes if len(parts) <= _MAX_RANGES else Ranges([(parts[0][0], parts[-1][1])])
+    """At most so many stretches: those that are nearest to each other become one."""
+    holes = sorted(minutes.gaps(), key=lambda hole: hole[1] - hole[0])
+    return Ranges([*minutes, *holes[: max(0, len(holes) - _MAX_RANGES + 1)]])

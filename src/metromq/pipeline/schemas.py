@@ -1,7 +1,7 @@
 """The columns of every file that lands and of every table of the lake, in one place."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -10,6 +10,8 @@ LANDING_VERSION: Final = 3  # 1 had no kind, origin, origin_offset, properties a
 VERSION_KEY: Final = b"metromq.landing"
 
 TIME: Final = pa.timestamp("us", tz="UTC")
+RAW: Final = ("messages", "telemetry")  # what brokers said; all other tables are made of it
+RAW_ROWS: Final = 1_000_000  # of a file of them: it is read in part, and never written again
 KINDS: Final = ("publish", "link", "replay", "will")  # in the order of protocol.session.message.KIND_*
 
 LANDED_MESSAGES: Final = pa.schema(
@@ -63,17 +65,34 @@ LANDED_TELEMETRY: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """One table of the lake: `stats` are the columns whose smallest and largest value each file carries."""
+    """One table of the lake: `stats` are the columns whose smallest and largest value each file carries.
+
+    Who wants some minutes of a table reads the files that have some of them, and who replaces some writes the rest of
+    these files again. So that this costs what is new, and not what is there, files are small, and in order of time.
+    """
 
     name: str
     purpose: str
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     stats: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()  # rows of these subjects are many, and in files of their own
+    file_rows: int = 250_000  # no file has more
+
+    @property
+    def time(self) -> str | None:
+        """The column of time that files are in order of."""
+        return next((name for name in ("time", "window_start") if name in self.stats), None)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether minutes of it are made again."""
+        return self.time is not None and self.name not in RAW
 
 
 def _table(name: str, purpose: str, columns: list[tuple[str, pa.DataType]], by: str = "", stats: str = "") -> TableSpec:
-    return TableSpec(name, purpose, pa.schema(columns), tuple(by.split()), tuple(stats.split()))
+    spec = TableSpec(name, purpose, pa.schema(columns), tuple(by.split()), tuple(stats.split()))
+    return replace(spec, file_rows=RAW_ROWS) if name in RAW else spec
 
 
 _WINDOW: Final = [("day", pa.date32()), ("window_start", TIME), ("topic", pa.string()), ("site", pa.string())]
@@ -114,7 +133,9 @@ TABLES: Final[Mapping[str, TableSpec]] = {
             "what each broker counted, by (broker, window, sequence)",
             pa.schema([*LANDED_TELEMETRY, ("day", pa.date32())]),
             ("day",),
-            ("window_start", "window_seconds"),
+            ("window_start", "window_seconds", "subject"),
+            ("topic", "topic-from"),
+            RAW_ROWS,
         ),
         _table(
             "sites",

@@ -4,15 +4,17 @@ Spark's own readers and writers know no object store without jars that PyPI does
 it takes only the columns and pages that a query asks for.
 """
 
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS: Final = 65_536
+GROUP_ROWS: Final = 131_072  # of a file; readers skip groups without a moment that they want
+GAP_US: Final = 3_600_000_000
 TASK_ROWS: Final = 1_000_000  # larger files are read by several tasks
 BUFFER_BYTES: Final = 64 << 20  # a task's rows in memory before they go to the files
 OPEN_FILES: Final = 16  # of one task at a time; each keeps 10 MB on their way to an object store
@@ -140,22 +144,28 @@ def _writing(store: Store, spec: TableSpec, batch: str, complete: Complete | Non
 
 
 class TaskWriter:
-    """One task's rows: a file for each partition of the table that they fall into."""
+    """One task's rows: a file for each partition of the table that they fall into, or several if there are many.
+
+    Where rows of a table whose minutes are replaced come in order of time, a gap of an hour begins another file: who
+    reads what is new would take all between for new, too.
+    """
 
     def __init__(self, store: Store, spec: TableSpec, batch: str) -> None:
         self._store = store
         self._spec = spec
         self._batch = batch
         self._inner = pa.schema([item for item in spec.schema if item.name not in spec.partition_by])
-        self._rows: dict[tuple[Any, ...], list[pa.Table]] = {}
-        self._open: dict[tuple[Any, ...], _OpenFile] = {}
+        self._rows: dict[_Place, list[pa.Table]] = {}
+        self._open: dict[_Place, _OpenFile] = {}
+        self._last: dict[_Place, Any] = {}  # moments that were written last
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Written]:
         buffered = 0
         for batch in batches:
             rows = with_columns(pa.table(batch), self._spec.schema)
             for key, part in divided(rows, self._spec.partition_by):
-                self._rows.setdefault(key, []).append(part.select(self._inner.names))
+                for side, some in self._apart(part.select(self._inner.names)):
+                    self._rows.setdefault(_Place(key, side), []).append(some)
             buffered += rows.nbytes
             if buffered >= BUFFER_BYTES:
                 yield from self._flush()
@@ -163,26 +173,71 @@ class TaskWriter:
         yield from self._flush()
         yield from self._close()
 
+    def _apart(self, rows: pa.Table) -> Iterator[tuple[bool, pa.Table]]:
+        if not self._spec.apart:
+            yield False, rows
+            return
+        many = pc.is_in(rows["subject"], pa.array(self._spec.apart))
+        for side, chosen in ((False, pc.invert(many)), (True, many)):
+            some = rows.filter(chosen)
+            if len(some):
+                yield side, some
+
     def _flush(self) -> Iterator[Written]:
-        for key, tables in self._rows.items():
-            if key not in self._open:
+        for place, tables in self._rows.items():
+            for number, rows in enumerate(self._runs(place, pa.concat_tables(tables))):
+                if number:
+                    yield from self._close(place)
+                yield from self._add(place, rows)
+        self._rows.clear()
+
+    def _add(self, place: "_Place", rows: pa.Table) -> Iterator[Written]:
+        while True:
+            if place not in self._open:
                 if len(self._open) >= OPEN_FILES:
                     yield from self._close()
-                self._open[key] = _OpenFile(self._store, self._path(key), self._inner)
-            self._open[key].add(pa.concat_tables(tables))
-        self._rows.clear()
+                self._open[place] = _OpenFile(self._store, self._path(place.key), self._inner)
+            file = self._open[place]
+            room = self._spec.file_rows - file.rows
+            file.add(rows.slice(0, room))
+            rows = rows.slice(room)
+            if file.rows >= self._spec.file_rows:
+                yield from self._close(place)
+            if not len(rows):
+                return
+
+    def _runs(self, place: "_Place", rows: pa.Table) -> Iterator[pa.Table]:
+        """The rows, cut where time leaps; the first part continues the file that is open."""
+        if not self._spec.replaced or not len(rows):
+            yield rows
+            return
+        moments = rows[str(self._spec.time)].cast(pa.int64()).to_numpy()
+        before = self._last.get(place, moments[0])
+        self._last[place] = moments[-1]
+        leaps = np.flatnonzero(np.diff(moments, prepend=before) > GAP_US).tolist()
+        for start, end in itertools.pairwise([0, *leaps, len(rows)]):
+            yield rows.slice(start, end - start)
 
     def _path(self, key: tuple[Any, ...]) -> str:
         folders = [f"{column}={_folder(value)}/" for column, value in zip(self._spec.partition_by, key, strict=True)]
         return f"{self._spec.name}/{''.join(folders)}{self._batch}-{uuid.uuid4().hex[:12]}.parquet"
 
-    def _close(self) -> Iterator[Written]:
-        for key, file in self._open.items():
+    def _close(self, only: "_Place | None" = None) -> Iterator[Written]:
+        for place in [only] if only is not None else list(self._open):
+            file = self._open.pop(place, None)
+            if file is None:
+                continue
             metadata, size = file.close()
-            partition = dict(zip(self._spec.partition_by, map(_text, key), strict=True))
+            partition = dict(zip(self._spec.partition_by, map(_text, place.key), strict=True))
             path = file.path.removeprefix(f"{self._spec.name}/")
             yield Written(path, size, partition, statistics(self._spec, metadata))
-        self._open.clear()
+
+
+class _Place(NamedTuple):
+    """Rows that share a file: the values of the table's partition, and whether they are those that are many."""
+
+    key: tuple[Any, ...]
+    many: bool
 
 
 class _OpenFile:
@@ -190,13 +245,15 @@ class _OpenFile:
 
     def __init__(self, store: Store, path: str, schema: pa.Schema) -> None:
         self.path = path
+        self.rows = 0
         self._stack = ExitStack()
         self._found: list[Any] = []
         self._sink = self._stack.enter_context(store.appending(path))
         self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", metadata_collector=self._found)
 
     def add(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
+        self._writer.write_table(rows, GROUP_ROWS)
+        self.rows += len(rows)
 
     def close(self) -> tuple[Any, int]:
         """The footer, and the size in bytes."""

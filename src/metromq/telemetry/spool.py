@@ -15,7 +15,8 @@ UNREADABLE: Final = "unreadable"
 def spool_window(data: Path, window: TelemetryWindow) -> Path:
     """For the broker: durable when it returns. It waits for the disk, so call it from a thread."""
     folder = data / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # it says who publishes what
     target = folder / f"{window.start_us:020d}-{window.sequence:020d}.json"
     replace_file(target, window.encode())
     return target
