@@ -83,6 +83,21 @@ def test_every_broker_of_a_city_has_a_state_and_a_reason(tmp_path: Path) -> None
     play(story())
 
 
+@pytest.mark.parametrize(("ahead_s", "state"), [(None, DOWN), (0.0, UNREACHABLE)])
+def test_who_was_never_heard_is_not_there_though_a_broker_that_has_just_started_hopes_so(
+    tmp_path: Path, ahead_s: float | None, state: str
+) -> None:
+    links = [{"peer": "b30", "state": DOWN, "clock_ahead_s": ahead_s}]
+
+    async def story() -> None:
+        async with pages_at({"/status": fixed(said("b00", alive=["b00", "b30"], links=links))}) as first:
+            place(tmp_path, "b00", first)
+            status = await ask_city(CITY, tmp_path)
+        assert status.brokers[3].state == state
+
+    play(story())
+
+
 @pytest.mark.parametrize("answer", [b"{", b"[]", b"\xff", {"state": "up"}, said("b00", clients="many")])
 def test_an_answer_of_another_shape_is_no_traceback(tmp_path: Path, answer: object) -> None:
     async def story() -> None:

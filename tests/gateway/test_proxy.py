@@ -332,7 +332,9 @@ def test_mosquittos_clients_do_not_notice(entrance: int) -> None:
         subprocess.run(["mosquitto_pub", *where, "-m", f"m{number}"], check=True, timeout=WAIT_S)
     subprocess.run(["mosquitto_pub", *where[:-1], "0", "-m", "m3"], check=True, timeout=WAIT_S)  # and goodbye at once
     rest = reader.communicate(timeout=WAIT_S)[0]
-    assert [line for line in rest.splitlines() if line.startswith("m")] == ["m0", "m1", "m2", "m3"]
+    got = [line for line in rest.splitlines() if line.startswith("m")]
+    assert [line for line in got if line != "m3"] == ["m0", "m1", "m2"]
+    assert len(got) == 4, "the last one, too; it may pass one of QoS 2 that has not been released yet"
     assert reader.returncode == 0
 
 

@@ -1,11 +1,14 @@
 """A manager with live brokers, services in both runtimes, and clients of paho: what people and programs see of it."""
 
+import contextlib
+import dataclasses
 import json
 import os
 import pwd
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -14,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from metromq.control import ManagerDoor, ManagerSays
+from metromq.control import ManagerDoor, ManagerSays, NoManager
 from metromq.telemetry import decode_window
 from tests.clients.paho_client import client
 from tests.control.manager.live import CENTRAL, FIRST, SECOND, example, live_city, records, service, wait_for
@@ -72,6 +75,9 @@ def test_services_enter_work_and_leave_and_failed_ones_leave_nothing_behind(tmp_
         gone = door.ask("DELETE", "/services/noise", wait_s=90)
         assert gone["phase"] == "done"
         assert "noise/+/level" not in owners(door)
+        another = service("noise", "other", command=["/bin/sh", "-c", "echo another; exec sleep 900"], device=FIRST)
+        assert door.ask("POST", "/services", another, wait_s=90)["phase"] == "done"
+        assert b"".join(door.stream("/services/noise/logs")) == b"another\n", "not what the earlier one had printed"
         kinds = {record["kind"] for record in records(tmp_path)}
         assert {"device", "plan", "step-begun", "step-ended", "plan-ended"} <= kinds
 
@@ -147,6 +153,75 @@ def test_a_filter_that_is_a_part_of_a_wider_one_is_its_owners_and_is_a_filter_ag
             lambda: {plan["phase"] for plan in door.ask("GET", "/plans")} == {"done"},
             "the manager's own plans end well, too",
         )
+
+
+def test_people_decide_and_the_loop_leaves_it_alone_until_they_hand_it_back(tmp_path: Path) -> None:
+    """All traffic of the service's topics is at one broker, a person wants them at the other, and later does not care.
+    The proxy is told by a manager that was killed when it was about to."""
+    with live_city(tmp_path) as city:
+        fixed = ("--listen", f"127.0.0.1:{free_port()}", "--span", "600")
+        door = city.start_manager(*fixed)
+        city.start_proxy(door, "gate", free_port())
+        body = service("noise", "noise/#", command=["/bin/sleep", "900"], device=FIRST)
+        assert door.ask("POST", "/services", body, wait_s=90)["phase"] == "done"
+        city.kill("manager")
+        city.start_dying_manager("tell-proxies", *fixed)
+        alice = dataclasses.replace(city.find_manager(), author="alice")
+        with contextlib.suppress(NoManager):
+            alice.ask("POST", "/topics", {"filter": "noise/#", "broker": SECOND}, wait_s=0)
+        city.await_death("manager")
+        door = city.start_manager(*fixed)
+        plan = wait_for(lambda: _ended(door, 2), "the plan ends")
+        assert plan["steps"][-1]["result"] == "1 of 1 proxies know", plan
+        assert door.ask("GET", "/proxies")[0]["knows_table"]
+        with client(city.port(FIRST)) as user:
+            user.subscribe("noise/#", 1)
+
+            def wishes() -> Any:
+                user.publish("noise/1", b"x", 1)
+                return door.ask("POST", "/loop", dry_run=True)
+
+            left = [f"left alone: noise/# at {SECOND}, delegated by alice"]
+            wait_for(lambda: "1 topics" in wishes()["grounds"][0], "traffic is counted")
+            assert (wishes()["left_alone"], wishes()["plan"]) == (left, None)
+            assert door.ask("POST", "/loop")["plan"] is None
+            assert alice.ask("POST", "/topics", {"filter": "noise/#", "broker": ""}, wait_s=90)["phase"] == "done"
+            done = door.ask("POST", "/loop", wait_s=90)
+        assert done["plan"]["phase"] == "done"
+        assert _decided(door) == {"noise/#": (FIRST, "service noise")}
+        hers = alice.ask("POST", "/topics", {"filter": "noise/#", "broker": CENTRAL}, wait_s=90)
+        assert (owners(door), _decided(door)) == ({}, {"noise/#": (CENTRAL, "person alice")})
+        with pytest.raises(ManagerSays, match=r"left alone: noise/# at .*, delegated by alice"):
+            door.ask("POST", f"/plans/{done['plan']['number']}/undo")
+        assert door.ask("POST", f"/plans/{hers['number']}/undo", wait_s=90)["phase"] == "done"
+        assert _decided(door) == {"noise/#": (FIRST, "service noise")}
+        _commands_say_who_decided(tmp_path)
+        gone = door.ask("DELETE", "/services/noise", wait_s=90)
+        assert gone["phase"] == "done"
+        assert (owners(door), _decided(door)) == ({}, {})
+
+
+def _commands_say_who_decided(data: Path) -> None:
+    """Whoever has no token sees all the same who has what."""
+    own = data / "manager" / "tokens" / "bob"
+    own.parent.mkdir()
+    own.write_text("bob's own token, long enough\n")
+
+    def said(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "metromq.cli.main", "delegate", "--data", str(data), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+
+    said("air/#", SECOND, "--token-file", str(own))
+    shown = [(one["filter"], one["broker"], one["by"]) for one in json.loads(said("--json").stdout)]
+    assert shown == [("air/#", SECOND, "person bob"), ("noise/#", FIRST, "service noise")]
+    blind = said("--json", "--token-file", str(data / "none"))
+    assert [(one["filter"], one["by"]) for one in json.loads(blind.stdout)] == [("air/#", ""), ("noise/#", "")]
+    assert "Who decided is not known" in blind.stderr
+    said("air/#", "--return")
+
+
+def _decided(door: ManagerDoor) -> dict[str, tuple[str, str]]:
+    return {one["filter"]: (one["broker"], one["by"]) for one in door.ask("GET", "/topics")["decided"]}
 
 
 def test_a_tunnel_stays_where_filters_were_for_what_waits_there(tmp_path: Path) -> None:
@@ -239,6 +314,22 @@ def _history_says_who_it_was(data: Path, door: ManagerDoor) -> None:
         hers.ask("GET", "/status")
 
 
+def test_a_manager_without_a_city_says_so_and_when_it_is_there(tmp_path: Path) -> None:
+    with live_city(tmp_path, SECOND) as city:
+        door = city.start_manager()
+        said = (tmp_path / "manager.out").read_text()
+        assert f"{CENTRAL}, the central broker, is not running here" in said
+        with pytest.raises(ManagerSays, match="central broker"):
+            door.ask("PUT", "/proxies/gate", {"listen": "127.0.0.1:1"})
+        city.start_broker(CENTRAL)
+        wait_for(
+            lambda: f"{CENTRAL}, the central broker, answers" in (tmp_path / "manager.out").read_text(), "it is there"
+        )
+        assert door.ask("PUT", "/proxies/gate", {"listen": "127.0.0.1:1"})["version"]
+        city.kill(CENTRAL)
+        wait_for(lambda: (tmp_path / "manager.out").read_text().count("nothing changes hands") == 2, "and is lost")
+
+
 def test_strangers_get_nothing(tmp_path: Path) -> None:
     with live_city(tmp_path, CENTRAL) as city:
         door = city.start_manager()
@@ -248,8 +339,20 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
         assert door.ask("GET", "/status")["routing"] == "delegation"
         _history_says_who_it_was(tmp_path, door)
         assert door.ask("GET", "/explain", topic="a/b")["legs"]
+        gate = threading.Thread(
+            target=door.ask,
+            args=("PUT", "/proxies/gate", {"listen": "127.0.0.1:1", "wait_s": 10, "version": _version(door)}),
+        )
+        gate.start()
+        wait_for(lambda: door.ask("GET", "/proxies"), "a proxy waits for news")
         city.kill("manager", signal.SIGTERM)
+        gate.join()
         assert not (tmp_path / "manager" / "manager.json").exists()
+        assert "Error" not in (tmp_path / "manager.out").read_text(), "to stop it is no error, whoever is waiting"
+
+
+def _version(door: ManagerDoor) -> Any:
+    return door.ask("GET", "/topics")["table"]["version"]
 
 
 @pytest.mark.parametrize("name", ["noise_map", "parking", "air_alarm"])

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from metromq.cli.manager_options import show_plan
 from metromq.control import DEFAULT_DATA, ManagerDoor, city_running, delegate, delegations, find_manager
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
 from metromq.federation import Delegation
+from metromq.protocol.topics import narrowest
 
 EPILOG = """\b
 Examples:
   metromq delegate                           which filters are delegated, and to whom
   metromq delegate 'parking/north/#' b12     b12 is responsible for these topics from now on
   metromq delegate 'parking/north/#' b31     they move to b31
-  metromq delegate 'parking/north/#' --return   and go back to where they were before
+  metromq delegate 'parking/north/#' b00     they are the central broker's, and the manager leaves them there
+  metromq delegate 'parking/north/#' --return   they go back, and the manager may decide on them again
 
 \b
 No message is lost or overtaken while a filter changes hands. A filter inside a delegated one may be delegated on its
@@ -41,9 +44,20 @@ WAIT_S = 30.0
     show_default=True,
     help="Data directory, as given to `up`.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="A token of your own for the manager. Default: the manager's, in the data directory.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def command(
-    topic_filter: str | None, broker: str | None, back: bool, city_name: str | None, data: Path, as_json: bool
+    topic_filter: str | None,
+    broker: str | None,
+    back: bool,
+    city_name: str | None,
+    data: Path,
+    token_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Make BROKER responsible for the topics of FILTER; without arguments, show who has which.
 
@@ -52,12 +66,12 @@ def command(
     """
     city = city_running(city_name, data, os.environ)
     if topic_filter is None:
-        _show(asyncio.run(delegations(city, data)), as_json)
+        _show(asyncio.run(delegations(city, data)), _decided(data, token_file), city.central, as_json)
         return
     if back == bool(broker):
         raise UsageError("name the broker that gets the filter, or --return, and not both")
     to = city.broker(broker).name if broker else ""
-    manager = find_manager(data)
+    manager = find_manager(data, None, token_file)
     if manager is not None:
         _through(manager, topic_filter, to, as_json)
         return
@@ -89,14 +103,32 @@ def _outcome(topic_filter: str, found: Delegation | None) -> str:
     return f"{found.broker} is responsible for {topic_filter}{part}."
 
 
-def _show(found: tuple[Delegation, ...], as_json: bool) -> None:
+def _decided(data: Path, token_file: Path | None) -> dict[str, tuple[str, str]]:
+    """By filter, where it should be and who decided that; only a manager knows. Who has what anybody may see."""
+    try:
+        manager = find_manager(data, None, token_file)
+        found = manager.ask("GET", "/topics")["decided"] if manager is not None else []
+    except MetroError as error:
+        click.echo(f"Who decided is not known: {error}", err=True)
+        return {}
+    return {one["filter"]: (one["broker"], one["by"]) for one in found}
+
+
+def _show(found: tuple[Delegation, ...], decided: dict[str, tuple[str, str]], central: str, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(delegation) for delegation in found]))
+        whose = {one: by for one, (_, by) in decided.items()}
+        click.echo(json.dumps([{**dataclasses.asdict(one), "by": whose.get(one.filter, "")} for one in found]))
         return
-    if not found:
+    absent = {one: known for one, known in decided.items() if one not in {item.filter for item in found}}
+    if not found and not absent:
         click.echo("Nothing is delegated: the central broker distributes every message.")
         return
-    table = Table("filter", "broker", "epoch", "changing")
+    table = Table("filter", "broker", "decided by", "epoch", "changing")
     for item in found:
-        table.add_row(item.filter, item.broker, str(item.epoch), f"{item.phase} {item.to}".strip())
+        by = decided[item.filter][1] if item.filter in decided else ""
+        table.add_row(*map(escape, (item.filter, item.broker, by)), str(item.epoch), f"{item.phase} {item.to}".strip())
+    for one, (broker, by) in absent.items():  # the central broker has no entry for it
+        wider = narrowest(one, [item.filter for item in found])
+        now = next((item.broker for item in found if item.filter == wider), central)
+        table.add_row(*map(escape, (one, broker, by)), "", f"{now} has it" if now != broker else "")
     Console().print(table)

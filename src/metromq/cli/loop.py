@@ -22,6 +22,7 @@ Examples:
 `metromq manager --every 60` does it by itself every minute, with patience: what is wanted must be wanted for some
 time, and what has moved stays for a while.
 """
+MOST_LEFT = 20
 
 
 @click.group("loop", invoke_without_command=True, epilog=EPILOG)
@@ -47,13 +48,22 @@ def command(
         click.echo(json.dumps(found))
         return
     if found["plan"] is not None:
+        _show_left(found["left_alone"])
         show_plan(found["plan"], False)
         return
     for ground in found["grounds"]:
         click.echo(ground)
     for one in found["waiting"]:
         click.echo(f"not yet: {one}")
+    _show_left(found["left_alone"])
     click.echo("Everything is where it should be.")
+
+
+def _show_left(sentences: list[str]) -> None:
+    for one in sentences[:MOST_LEFT]:
+        click.echo(one)
+    if len(sentences) > MOST_LEFT:
+        click.echo(f"and {len(sentences) - MOST_LEFT} more that people decided on; `metromq delegate` shows them")
 
 
 @command.command("history", epilog=EPILOG)

@@ -45,7 +45,8 @@ def show_plan(plan: dict[str, Any], as_json: bool) -> None:
         number = f"plan {plan['number']}: " if plan["number"] else "dry run: "
         console.print(escape(f"{number}{plan['kind']} {plan['subject']} ({plan['phase']})"), highlight=False)
         for ground in plan["grounds"]:
-            console.print(f"  because {escape(ground)}", highlight=False)
+            because = "" if ground.startswith("left alone: ") else "because "
+            console.print(f"  {because}{escape(ground)}", highlight=False)
         for place, step in enumerate(plan["steps"], 1):
             result = f" [dim]{escape(step['result'])}[/]" if step["result"] else ""
             console.print(f"  {MARKS[step['state']]} {place}. {escape(step['says'])}{result}", highlight=False)

@@ -77,7 +77,7 @@ async def ask_city(city: City, data: Path) -> CityStatus:
     """Every broker of the city: what it says itself, else what the others say of it."""
     places = {name: read_place(data / name) for name in city.names}
     answers = await asyncio.gather(*(_ask(city.broker(name), places[name]) for name in city.names))
-    heard = {name for answer in answers for name in answer.alive}
+    heard = {name for answer in answers for name in _heard_by(answer)}
     brokers = tuple(
         dataclasses.replace(answer, state=UNREACHABLE, problem="its peers hear from it, but it does not answer here")
         if answer.state == DOWN and not answer.pid and answer.name in heard and places[answer.name] is None
@@ -85,6 +85,12 @@ async def ask_city(city: City, data: Path) -> CityStatus:
         for answer in answers
     )
     return CityStatus(city.name, city.routing, time.time(), brokers)
+
+
+def _heard_by(broker: BrokerStatus) -> set[str]:
+    """A broker that has just started takes all others for alive, also those that it has never heard."""
+    unheard = {link.peer for link in broker.links if link.state == DOWN and link.clock_ahead_s is None}
+    return set(broker.alive) - unheard
 
 
 async def _ask(spec: BrokerSpec, place: RunningBroker | None) -> BrokerStatus:

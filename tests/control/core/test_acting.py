@@ -219,7 +219,7 @@ def test_plans_wait_for_each_other() -> None:
 def test_undo_restores_what_was_before() -> None:
     world = World()
     state = carried_out(entry(), world, [])
-    after = Surroundings("c", AROUND.devices, dict(world.owners), state.services)
+    after = Surroundings("c", AROUND.devices, dict(world.owners), state.services, decisions=state.decisions)
     back = undo_steps(state.plans[1], after)
     assert [step.action for step in back.steps] == ["stop-service", "delegate", "tell-proxies"]
     assert back.steps[1].where == ""
@@ -229,7 +229,9 @@ def test_undo_leaves_topics_where_they_are_that_another_service_uses() -> None:
     world = World()
     state = carried_out(entry(), world, [])
     other = ServiceState(ServiceSpec("other", ("noise/1",), ("true",)), "d1", 2)
-    after = Surroundings("c", AROUND.devices, dict(world.owners), {**state.services, "other": other})
+    after = Surroundings(
+        "c", AROUND.devices, dict(world.owners), {**state.services, "other": other}, decisions=state.decisions
+    )
     assert [step.action for step in undo_steps(state.plans[1], after).steps] == ["stop-service"]
 
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metromq.control.core import (
@@ -91,6 +91,39 @@ def test_auto_delegates_what_saves_messages_between_brokers_and_nothing_else() -
 def test_auto_follows_traffic_that_has_moved_and_returns_what_has_gone() -> None:
     assert proposed({"air/north/1": {"b2": both(50)}}, "auto", air__north="b1") == {"air/north/#": "b2"}
     assert proposed({}, "auto", air__north="b1") == {}
+
+
+def test_a_filter_does_not_follow_clients_whom_their_own_broker_serves() -> None:
+    """Most bytes are at b2, and its clients have them from there anyway: it is the service at b1 that needs them."""
+    rows = {"noise/1": {"b2": Counts(100, 10_000, 1, 3, 300, 30_000), "b1": sub(100)}}
+    for pinned, stays in (("d1", True), ("", False)):
+        spec = ServiceSpec("noise", ("noise/#",), ("run",), device=pinned)
+        before = Scene("c", DEVICES, {"noise/#": rows}, {"noise/#": "b1"}, {"noise": (spec, "d1")})
+        found = propose(before, Statistics(rows, 60.0, "a test"), LoopSettings("auto"), lambda: 0.0)
+        assert (found.filters, found.services) == (
+            ({"noise/#": "b1"}, {"noise": "d1"}) if stays else ({"noise/#": "b2"}, {"noise": "d2"})
+        )
+
+
+COUNTS = st.builds(
+    lambda out, into: Counts(out, out * 100, int(out > 0), int(into > 0), into, into * 100),
+    st.sampled_from([0.0, 1.0, 50.0]),
+    st.sampled_from([0.0, 1.0, 50.0, 200.0]),
+)
+ROWS = st.dictionaries(st.sampled_from(["b1", "b2", "c", "b9"]), COUNTS, max_size=4)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a/x/1", "a/x/2", "a/y/1", "b/x/1"]), ROWS, max_size=4),
+    st.dictionaries(st.sampled_from(["a__x", "a__y", "b__x"]), st.sampled_from(["b1", "b2"]), max_size=3),
+)
+@example({"a/x/1": {"b2": Counts(50, 5000, 1, 1, 200, 20_000), "b1": Counts(0, 0, 0, 1, 50, 5000)}}, {"a__x": "b1"})
+def test_auto_never_makes_more_messages_between_brokers(
+    rows: dict[str, dict[str, Counts]], present: dict[str, str]
+) -> None:
+    before = {name.replace("__", "/") + "/#": broker for name, broker in present.items()}
+    found = propose(*scene(rows, before), LoopSettings("auto"), lambda: 0.0)
+    assert found.crossing_then <= found.crossing_now
 
 
 def test_units_are_services_filters_and_first_levels_and_leave_peoples_filters_alone() -> None:

@@ -74,9 +74,9 @@ class LiveCity:
             return False
         return True
 
-    def start_dying_manager(self, action: str) -> None:
+    def start_dying_manager(self, action: str, *options: str) -> None:
         """It is killed when it begins a step of that kind, which may be at once."""
-        words = ("manager", "--data", str(self.data), "--listen", "127.0.0.1:0")
+        words = ("manager", "--data", str(self.data), "--listen", "127.0.0.1:0", *options)
         self._spawn("manager", *words, program=("tests.control.manager.dying", action))
 
     def await_death(self, name: str) -> None:

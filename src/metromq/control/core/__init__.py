@@ -2,6 +2,17 @@
 
 from metromq.control.core.acting import Effect, ManagerCore, Run, Write
 from metromq.control.core.choosing import LoopSettings, PolicyName, Proposal, Scene, propose
+from metromq.control.core.deciding import (
+    Decision,
+    by_person,
+    by_service,
+    decided_by,
+    fallen,
+    holder,
+    is_persons,
+    overruled,
+    standing,
+)
 from metromq.control.core.hysteresis import Hysteresis, Patience
 from metromq.control.core.making import (
     NotPossible,
@@ -10,9 +21,11 @@ from metromq.control.core.making import (
     delegation_steps,
     entry_plan,
     heal_plan,
+    left_alone,
     loop_steps,
     place_entry,
     removal_steps,
+    scene_of,
     undo_steps,
 )
 from metromq.control.core.records import (
@@ -84,6 +97,7 @@ __all__ = [
     "ActionPlan",
     "Change",
     "Counts",
+    "Decision",
     "Device",
     "DeviceGone",
     "DeviceSet",
@@ -113,24 +127,34 @@ __all__ = [
     "Supervision",
     "Surroundings",
     "Write",
+    "by_person",
+    "by_service",
     "client_mbps",
+    "decided_by",
     "decode_record",
     "delegation_problem",
     "delegation_steps",
     "encode_record",
     "entry_plan",
+    "fallen",
     "filter_problem",
     "heal_plan",
+    "holder",
     "is_address",
     "is_name",
+    "is_persons",
     "is_plain",
+    "left_alone",
     "loop_steps",
     "messages_between",
+    "overruled",
     "place_entry",
     "propose",
     "published_mbps",
     "removal_steps",
     "says",
+    "scene_of",
+    "standing",
     "undo_steps",
     "units_of",
 ]

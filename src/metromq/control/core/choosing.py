@@ -24,6 +24,7 @@ from metromq.planning import (
     choose,
     make_placement,
     move_price,
+    priced,
     service_workload,
     topic_workloads,
     wants,
@@ -34,6 +35,7 @@ PolicyName = Literal["LP", "NS", "EP", "auto"]
 BROKER_WORKLOAD: Final = 10.0  # per Mbps, the paper's
 NETWORK_MW: Final = 0.0137  # per Mbps
 PLAN_S: Final = 20.0
+ROOM: Final = 1e-9  # of rounding
 POWER_WEIGHT: Final = 0.1  # beside traffic: who is near counts for more than who needs little power
 
 
@@ -83,16 +85,49 @@ def propose(scene: Scene, statistics: Statistics, settings: LoopSettings, clock:
         kept = {name: broker for name, broker in scene.present.items() if name in scene.units}
         where = {name: device for name, (_, device) in scene.services.items()}
         return Proposal(kept, where, *_crossing(scene, kept), (f"no placement fits: {plan.shortage}",))
+    if settings.policy == "auto":
+        plan = replace(plan, placement=_without_losses(scene, settings, plan.placement))
     return _answer(scene, settings, statistics, plan)
+
+
+def _services_then(scene: Scene, placement: Placement) -> dict[str, str]:
+    return {
+        name: spec.device or placement.services.get(name, device) for name, (spec, device) in scene.services.items()
+    }
+
+
+def _without_losses(scene: Scene, settings: LoopSettings, placement: Placement) -> Placement:
+    """The planner counts bytes at devices, `auto` messages between brokers: where more of them would cross than now, a
+    filter stays where it is if there is room, and one that nobody needs there is not delegated.
+
+    Filters of services that move are counted where the services are now, so there the planner is right.
+    """
+    broker_of = {device.name: device.broker for device in scene.devices}
+    device_of = {device.broker: device.name for device in scene.devices}
+    then = _services_then(scene, placement)
+    moving = [one for name, (spec, device) in scene.services.items() if then[name] != device for one in spec.topics]
+    needed = {one for spec, _ in scene.services.values() for one in spec.topics}
+    topics = dict(placement.topics)
+    for name, device in placement.topics.items():
+        rows, before = scene.units[name], scene.present.get(name, "")
+        now, after = (messages_between(rows, broker, scene.central) for broker in (before, broker_of[device]))
+        if name in moving or (after <= now if before in device_of else now - after > settings.least_saving * now):
+            continue
+        if before in device_of:
+            topics[name] = device_of[before]
+        elif name not in needed:
+            del topics[name]
+    kept = Placement(topics, placement.services)
+    found = priced(problem_of(scene, list(topics)), kept)
+    capacity = {device.name: device.capacity_workload * (1 + ROOM) for device in scene.devices}
+    fits = found is not None and all(load <= capacity[device] for device, load in found.load.items())
+    return kept if fits else placement
 
 
 def _answer(scene: Scene, settings: LoopSettings, statistics: Statistics, plan: Plan) -> Proposal:
     home = {device.name: device.broker for device in scene.devices}
     filters = {name: home[device] for name, device in plan.placement.topics.items()}
-    services = {
-        name: spec.device or plan.placement.services.get(name, device)
-        for name, (spec, device) in scene.services.items()
-    }
+    services = _services_then(scene, plan.placement)
     now, then = _crossing(scene, filters)
     grounds = (
         f"{statistics.source}, {len(statistics.rows)} topics in {statistics.seconds:.0f} s",
@@ -111,7 +146,7 @@ def _crossing(scene: Scene, filters: Mapping[str, str]) -> tuple[float, float]:
 
 def _by_saving(scene: Scene, settings: LoopSettings) -> list[str]:
     """What saves most first, while the devices have room for it. What a service needs is delegated anyway."""
-    needed = {name for spec, _ in scene.services.values() if spec.delegate for name in spec.topics}
+    needed = _needed(scene)
     worth: dict[str, float] = {}
     for name, rows in scene.units.items():
         before = messages_between(rows, "", scene.central)
@@ -122,6 +157,12 @@ def _by_saving(scene: Scene, settings: LoopSettings) -> list[str]:
         elif before - after > max(enough, 0.0):
             worth[name] = before - after
     return _within_budget(scene, sorted(worth, key=lambda name: (-worth[name], name)))
+
+
+def _needed(scene: Scene) -> list[str]:
+    """What services use is delegated by every policy: their entry did it."""
+    used = (name for spec, _ in scene.services.values() if spec.delegate for name in spec.topics)
+    return [name for name in dict.fromkeys(used) if name in scene.units]
 
 
 def _within_budget(scene: Scene, ranked: list[str]) -> list[str]:
@@ -137,11 +178,14 @@ def _within_budget(scene: Scene, ranked: list[str]) -> list[str]:
 
 
 def _by_rule(scene: Scene, policy: PolicyName) -> list[str]:
-    """A filter is delegated if the rule wants most of its traffic to be."""
+    """A filter is delegated if the rule wants most of its traffic to be, or a service uses it."""
+    needed = _within_budget(scene, _needed(scene))
     rule = next(one for one in POLICIES if one == policy)
     inside = frozenset(device.broker for device in scene.devices)
     sums: dict[str, TopicStatistics] = {}
     for name, rows in scene.units.items():
+        if name in needed:
+            continue
         seen = {topic: seen_by(found, inside) for topic, found in rows.items()}
         wanted = [topic for topic, one in seen.items() if wants(rule, one)]
         rate = {topic: sum(counts.publications for counts in found.values()) for topic, found in rows.items()}
@@ -149,7 +193,8 @@ def _by_rule(scene: Scene, policy: PolicyName) -> list[str]:
             sums[name] = _sum([seen[topic] for topic in wanted])
     problem = problem_of(scene, list(sums))
     budget = sum(device.capacity_workload for device in scene.devices) - service_workload(problem)
-    return list(choose(problem, rule, max(budget, 0.0), sums).delegated)
+    taken = topic_workloads(problem_of(scene, needed))
+    return [*needed, *choose(problem, rule, max(budget - sum(taken.values()), 0.0), sums).delegated]
 
 
 def _sum(found: list[TopicStatistics]) -> TopicStatistics:

@@ -100,6 +100,13 @@ class KeptService:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptDecision:
+    filter: str
+    broker: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that the records up to this one's number come to: those are not needed any more, but as history."""
 
@@ -108,8 +115,9 @@ class Snapshot:
     services: tuple[KeptService, ...]
     plans: tuple[KeptPlan, ...]
     brokers: tuple[str, ...]
-    filters: Mapping[str, str]
+    filters: Mapping[str, str]  # of older logs: what the manager had delegated, and to whom
     moved: Mapping[str, float]
+    decisions: tuple[KeptDecision, ...] = ()
 
 
 Change = (

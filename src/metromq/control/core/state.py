@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from metromq.control.core.deciding import LOOP, Decision, by_person, is_persons
 from metromq.control.core.records import (
     DeviceGone,
     DeviceSet,
+    KeptDecision,
     KeptPlan,
     KeptService,
     PlanAccepted,
@@ -55,6 +57,18 @@ class PlanState:
     ended: float = 0.0
     failed: int = -1  # the step that failed; -1: none
 
+    def after(self, step: Step) -> Decision | None:
+        """What is decided on a filter when the step is done; None: nothing. Older logs have brokers only."""
+        if step.decision is not None or not step.where:
+            return step.decision
+        return Decision(step.where, by_person(self.author) if self.plan.kind == "delegate" else LOOP)
+
+    def before(self, step: Step) -> Decision | None:
+        """What was decided before, and is again when the step is taken back."""
+        if step.decision_before is not None or not step.before or self.plan.kind == "delegate":
+            return step.decision_before
+        return Decision(step.before, LOOP)
+
 
 @dataclass(slots=True)
 class ServiceState:
@@ -73,7 +87,7 @@ class State:
         self.services: dict[str, ServiceState] = {}
         self.plans: dict[int, PlanState] = {}
         self.brokers: set[str] = set()  # that the manager started, and keeps running
-        self.filters: dict[str, str] = {}  # that the manager has delegated, not a person, and to whom
+        self.decisions: dict[str, Decision] = {}  # by filter
         self.moved: dict[str, float] = {}  # when the manager last handed over or returned a filter
         self.last = 0
         self._appliers: Mapping[type, Callable[[Record, Any], None]] = {
@@ -107,9 +121,15 @@ class State:
             tuple(KeptService(one.spec, one.device, one.plan, one.restarts) for one in self.services.values()),
             tuple(_kept(plan) for number, plan in self.plans.items() if number not in dropped),
             tuple(sorted(self.brokers)),
-            dict(self.filters),
+            {},
             dict(moved),
+            tuple(KeptDecision(one, decision.broker, decision.by) for one, decision in self.decisions.items()),
         )
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Those that the manager has decided on, not a person, and who should have them."""
+        return {one: decision.broker for one, decision in self.decisions.items() if not is_persons(decision.by)}
 
     @property
     def current(self) -> PlanState | None:
@@ -124,7 +144,9 @@ class State:
         }
         self.plans = {one.number: _restored(one) for one in kept.plans}
         self.brokers = set(kept.brokers)
-        self.filters, self.moved = dict(kept.filters), dict(kept.moved)
+        self.moved = dict(kept.moved)
+        self.decisions = {one: Decision(broker, LOOP) for one, broker in kept.filters.items()}
+        self.decisions |= {one.filter: Decision(one.broker, one.by) for one in kept.decisions}
 
     def _device_set(self, record: Record, change: DeviceSet) -> None:
         self.devices[change.device.name] = change.device
@@ -170,7 +192,7 @@ class State:
         elif step.action == START_BROKER and result == STARTED:
             self.brokers.add(step.what)
         elif step.action == DELEGATE:
-            self._delegated(step.what, step.where if plan.plan.kind != "delegate" else "", time)
+            self._decided(step.what, plan.after(step), time)
 
     def _taken_back(self, plan: PlanState, step: Step, result: str, time: float) -> None:
         if step.action == START_SERVICE:
@@ -180,15 +202,14 @@ class State:
         elif step.action == START_BROKER and result == STARTED:
             self.brokers.discard(step.what)
         elif step.action == DELEGATE:
-            self._delegated(step.what, step.before if plan.plan.kind != "delegate" else "", time)
+            self._decided(step.what, plan.before(step), time)
 
-    def _delegated(self, topic_filter: str, owner: str, time: float) -> None:
-        """What a person delegates is theirs: the loop leaves it alone."""
+    def _decided(self, topic_filter: str, decision: Decision | None, time: float) -> None:
         self.moved[topic_filter] = time
-        if owner:
-            self.filters[topic_filter] = owner
+        if decision is not None:
+            self.decisions[topic_filter] = decision
         else:
-            self.filters.pop(topic_filter, None)
+            self.decisions.pop(topic_filter, None)
 
     def _plan_ended(self, record: Record, change: PlanEnded) -> None:
         plan = self.plans[change.plan]

@@ -68,14 +68,12 @@ def seen_by(found: Mapping[str, Counts], inside: frozenset[str]) -> TopicStatist
 def units_of(topics: Iterable[str], fixed: Iterable[str], taken: Iterable[str], levels: int) -> dict[str, list[str]]:
     """Filters that the manager may delegate, and the topics of each.
 
-    `fixed` are filters that somebody wants as they are (of services). `taken` are delegated by people: what touches
-    them is left alone. All other topics go together by their first levels.
+    `fixed` are filters that somebody wants as they are (of services). `taken` are those that people decided on: what
+    touches them is left alone. All other topics go together by their first levels.
     """
     own = list(dict.fromkeys(fixed))
     others = list(taken)
-    units: dict[str, list[str]] = {
-        one: [] for one in own if not any(overlaps(one, other) for other in others if other != one)
-    }
+    units: dict[str, list[str]] = {one: [] for one in own if not any(overlaps(one, other) for other in others)}
     for topic in topics:
         if topic.startswith("$"):
             continue

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from metromq.control.core.deciding import Decision
 from metromq.errors import MetroError
 from metromq.protocol.topics import validate_filter
 
@@ -164,6 +165,8 @@ class Step:
     what: str
     where: str = ""
     before: str = ""  # who had the filter when the plan was made: whoever takes the step back gives it there
+    decision: Decision | None = None  # what is decided on the filter when the step is done; None: nothing
+    decision_before: Decision | None = None  # and was when the plan was made: this is so again when it is taken back
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,8 @@ _SAYS: Final = {
 def says(step: Step) -> str:
     """The step as a person reads it."""
     if step.action == DELEGATE:
+        if not step.where and step.decision is not None:
+            return f"hand {step.what} to the central broker, and wait until it has changed hands"
         if not step.where:
             return f"return {step.what}, and wait until it has changed hands"
         return f"hand {step.what} to {step.where}, and wait until its table is there"

@@ -22,14 +22,16 @@ from metromq.control.core import (
     State,
     Statistics,
     Step,
+    decided_by,
     delegation_problem,
+    holder,
+    overruled,
 )
 from metromq.control.delegating import delegate, delegations
 from metromq.control.manager.place import Workplace
 from metromq.control.manager.proxies import ProxyDesk
 from metromq.control.manager.runtimes import Runtime, RuntimeFailed
 from metromq.errors import MetroError
-from metromq.protocol.topics import narrowest
 
 STARTED = "started"
 WAS_RUNNING = "was running"
@@ -167,6 +169,9 @@ class Actions:
         return self._place.tunnel_address(step.what)
 
     async def _delegate(self, step: Step, plan: ActionPlan) -> str:
+        now = self._state.decisions.get(step.what)
+        if plan.kind != "delegate" and now is not None and overruled(now, step.decision_before):
+            raise StepFailed(f"{step.what} was {decided_by(now.by)} since the plan was made")
         return await self._hand(step.what, step.where, step.before)
 
     async def _hand(self, topic_filter: str, to: str, before: str) -> str:
@@ -175,16 +180,16 @@ class Actions:
         for _ in range(TRIES):
             known = {one.filter: one.broker for one in await delegations(self._place.city, self._place.data)}
             owner = known.get(topic_filter, "")
-            wanted = to or _holder(
+            wanted = to or holder(
                 topic_filter, {one: who for one, who in known.items() if one != topic_filter}, central
             )
-            if _holder(topic_filter, known, central) == wanted:
+            if holder(topic_filter, known, central) == wanted:
                 return f"{wanted} has it"
             if owner not in ("", before):
                 raise StepFailed(f"{topic_filter} is {owner}'s, and was {before or 'nobody'}'s when the plan was made")
             found = await delegate(self._place.city, self._place.data, topic_filter, to, HANDOVER_S)
-            holder = central if found is None else "" if found.phase else found.broker
-            if holder == wanted:
+            has_it = central if found is None else "" if found.phase else found.broker
+            if has_it == wanted:
                 return f"{wanted} has it"
             await asyncio.sleep(TRY_AGAIN_S)
         raise StepFailed(f"the hand-over of {topic_filter} to {to or 'the central broker'} was given up each time")
@@ -192,15 +197,20 @@ class Actions:
     async def _tell_proxies(self, step: Step, plan: ActionPlan) -> str:
         """A deaf proxy does not stop a plan: brokers pass on what is not theirs."""
         await self._refresh()
-        know, alive = await self._desk.all_know(PROXIES_S)
-        return f"{know} of {alive} proxies know"
+        there = list(self._state.proxies)
+        not_yet = await self._desk.unknowing(there, PROXIES_S)
+        rest = f"; {', '.join(not_yet)} will when it asks" if not_yet else ""
+        return f"{len(there) - len(not_yet)} of {len(there)} proxies know{rest}"
 
     # Services.
 
     async def _start_service(self, step: Step, plan: ActionPlan) -> str:
         spec = plan.service(step.what)
         self._place.usage.mkdir(parents=True, exist_ok=True)
-        await self._place.runtime(spec).start(self._place.service_unit(spec, self._device(step.where)))
+        runtime, unit = self._place.runtime(spec), self._place.service_unit(spec, self._device(step.where))
+        if plan.kind == "enter" and not await runtime.is_running(unit.name):
+            await runtime.begin_log(unit.name)
+        await runtime.start(unit)
         return STARTED
 
     async def _await_service(self, step: Step, plan: ActionPlan) -> str:
@@ -218,12 +228,6 @@ class Actions:
     async def _stop_service(self, step: Step, plan: ActionPlan) -> str:
         await self._place.runtime(plan.service(step.what)).stop(f"service-{step.what}")
         return "stopped"
-
-
-def _holder(topic_filter: str, known: Mapping[str, str], central: str) -> str:
-    """Who is responsible for a filter: it need not have an entry of its own, if the owner of a wider one is."""
-    name = narrowest(topic_filter, known)
-    return known[name] if name is not None else central
 
 
 __all__ = ["Actions", "NotPossible", "RuntimeFailed", "StepFailed"]

@@ -36,6 +36,7 @@ from metromq.control.core import (
     is_plain,
     place_entry,
     removal_steps,
+    standing,
     undo_steps,
 )
 from metromq.control.manager.api_types import (
@@ -133,9 +134,11 @@ async def explain(
 async def topics(manager: Manager) -> TopicsAnswer:
     with contextlib.suppress(MetroError):  # without the central broker: as it was last
         await manager.refresh()
-    own = manager.state.filters
-    rows = [TopicAnswer(one, who, "manager" if one in own else "people") for one, who in manager.delegated.items()]
-    return TopicsAnswer(rows, table_answer(manager.desk.table))
+    central = manager.place.city.central
+    decided = standing(manager.state.decisions, manager.delegated, central)
+    entries = [TopicAnswer(one, who, decided[one].by) for one, who in manager.delegated.items()]
+    decisions = [TopicAnswer(one, known.broker or central, known.by) for one, known in decided.items()]
+    return TopicsAnswer(entries, decisions, table_answer(manager.desk.table))
 
 
 @post("/topics", summary="Hand a filter to a broker, or return it", status_code=200)
@@ -148,8 +151,9 @@ async def delegate_topic(
     city = manager.place.city
     if data.broker and data.broker not in city.by_name:
         raise Wrong(detail=f"there is no broker {data.broker[:64]}; there are {', '.join(city.names)}")
-    plan = delegation_steps(data.filter, data.broker, await manager.surroundings(counted=False))
-    return await answer_for(manager, plan, dry_run, wait_s, author_of(request))
+    author = author_of(request)
+    plan = delegation_steps(data.filter, data.broker, author, await manager.surroundings(counted=False))
+    return await answer_for(manager, plan, dry_run, wait_s, author)
 
 
 # Proxies.
@@ -176,6 +180,10 @@ async def register_proxy(manager: Manager, name: Name, data: ProxyBody, request:
     if manager.state.proxies.get(name) != place:
         manager.note(ProxySeen(place), author_of(request))
     found = await manager.desk.asked(name, data.version[:64], min(max(data.clients, 0), 1 << 31), data.wait_s)
+    if not found.version:
+        raise Refused(
+            detail=f"there is no table yet: {manager.place.city.central}, the central broker, does not answer"
+        )
     return table_answer(found)
 
 
@@ -342,7 +350,8 @@ async def loop_once(
     if found.plan is not None:
         answer = await answer_for(manager, found.plan, dry_run, wait_s, author_of(request))
     return LoopAnswer(
-        list(proposal.grounds), proposal.crossing_now, proposal.crossing_then, list(found.waiting), answer
+        *(list(proposal.grounds), proposal.crossing_now, proposal.crossing_then),
+        *(list(found.waiting), list(found.left), answer),
     )
 
 

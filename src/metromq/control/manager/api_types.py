@@ -80,12 +80,16 @@ class TableAnswer:
 class TopicAnswer:
     filter: str
     broker: str
-    by: str  # manager or people
+    by: str  # who decided: "person NAME", "service NAME", "loop"; "person": somebody without the manager
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsAnswer:
+    """`delegated` is as the central broker has it; `decided` also what is not so: its broker is away, or a wider filter
+    that the same broker has stands for it, or it is the central broker's by decision."""
+
     delegated: list[TopicAnswer]
+    decided: list[TopicAnswer]
     table: TableAnswer
 
 
@@ -104,6 +108,7 @@ class LoopAnswer:
     crossing_now: float
     crossing_then: float
     waiting: list[str]
+    left_alone: list[str]
     plan: PlanAnswer | None
 
 

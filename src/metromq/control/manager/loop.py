@@ -11,11 +11,10 @@ from metromq.control.core import (
     LoopSettings,
     Patience,
     Proposal,
-    Scene,
-    Surroundings,
+    left_alone,
     loop_steps,
     propose,
-    units_of,
+    scene_of,
 )
 from metromq.errors import MetroError
 
@@ -37,6 +36,7 @@ class Look:
     proposal: Proposal
     plan: ActionPlan | None
     waiting: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()  # what people decided, and the loop does not touch
 
 
 class Loop:
@@ -60,7 +60,7 @@ class Loop:
     async def look(self, patient: bool, dry: bool) -> Look:
         """`patient`: with hysteresis; a person who asks may have it at once. A dry look counts for nothing."""
         around = await self._manager.surroundings()
-        scene = self._scene(around)
+        scene = scene_of(around, self.options.settings.levels)
         proposal = await asyncio.to_thread(propose, scene, around.statistics, self.options.settings, time.monotonic)
         present = {f"filter {one}": broker for one, broker in scene.present.items()}
         present |= {f"service {name}": device for name, (_, device) in scene.services.items()}
@@ -78,7 +78,8 @@ class Loop:
             for one, (to, looks) in self._patience.waiting().items()
             if one not in allowed
         )
-        found = Look(proposal, plan if plan.steps else None, waiting)
+        left = tuple(left_alone(around.peoples, around))
+        found = Look(proposal, plan if plan.steps else None, waiting, left)
         if not dry:
             self.last = found
         return found
@@ -94,19 +95,3 @@ class Loop:
         for name, service in state.services.items():
             moved[f"service {name}"] = state.plans[service.plan].time
         return moved
-
-    def _scene(self, around: Surroundings) -> Scene:
-        """People's own delegations are left alone, and so is what overlaps with them."""
-        wanted = [one for state in around.services.values() if state.spec.delegate for one in state.spec.topics]
-        theirs = [one for one in around.delegations if one not in around.own_filters]
-        own = {one: broker for one, broker in around.delegations.items() if one in around.own_filters}
-        fixed = dict.fromkeys([*wanted, *own])
-        units = units_of(around.statistics.rows, fixed, theirs, self.options.settings.levels)
-        rows = around.statistics.rows
-        return Scene(
-            around.central,
-            tuple(around.devices.values()),
-            {unit: {topic: rows[topic] for topic in topics} for unit, topics in units.items()},
-            own,
-            {name: (state.spec, state.device) for name, state in around.services.items()},
-        )

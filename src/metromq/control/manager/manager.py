@@ -26,6 +26,7 @@ from metromq.control.core import (
     Surroundings,
     Write,
     delegation_problem,
+    fallen,
     heal_plan,
 )
 from metromq.control.delegating import delegations
@@ -39,7 +40,6 @@ from metromq.control.manager.runtimes import RuntimeFailed
 from metromq.control.manager.usage import ServiceUsage, spool
 from metromq.errors import MetroError
 from metromq.federation import City
-from metromq.protocol.topics import narrowest
 
 LOOK_S = 0.5
 MOST_REMEMBERED = 10_000  # records that history shows; the log has at most twice as many
@@ -84,6 +84,7 @@ class Manager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Condition()
         self._back_since: dict[str, float] = {}
+        self._is_missed = False  # the central broker
         self._window_at = time.time()
 
     async def open(self) -> None:
@@ -95,8 +96,7 @@ class Manager:
             for name in self.place.city.names:
                 if name != central:
                     self.note(DeviceSet(Device(name, name)), "manager")
-        with contextlib.suppress(MetroError):
-            await self.refresh()
+        await self._ask_central()
         self._carry(self._core.resume(time.time()))
         self.spawn(self._watch())
         self.spawn(self.loop.run())
@@ -198,7 +198,7 @@ class Manager:
             dict(self.delegated),
             dict(self.state.services),
             await self.statistics() if counted else Statistics(),
-            frozenset(self.state.filters),
+            dict(self.state.decisions),
         )
 
     async def refresh(self) -> None:
@@ -230,8 +230,7 @@ class Manager:
             await asyncio.sleep(LOOK_S)
 
     async def _look(self) -> None:
-        with contextlib.suppress(MetroError):  # without the central broker nothing changes hands
-            await self.refresh()
+        await self._ask_central()
         await self._keep_running()
         self._heal()
         await self._count()
@@ -242,6 +241,19 @@ class Manager:
             window = self.usage.window(now)
             if window is not None:
                 await asyncio.to_thread(spool, self.options.data / self.place.city.central, window)
+
+    async def _ask_central(self) -> None:
+        """People are told once that it does not answer, and when it does."""
+        try:
+            await self.refresh()
+        except MetroError as error:
+            if not self._is_missed:
+                self.tell(f"{error}; until the central broker answers nothing changes hands, and no service enters")
+            self._is_missed = True
+        else:
+            if self._is_missed:
+                self.tell(f"{self.place.city.central}, the central broker, answers")
+            self._is_missed = False
 
     def _busy(self) -> set[str]:
         """What the present plan is at work on is nobody else's business."""
@@ -284,19 +296,17 @@ class Manager:
             self.note(ServiceRestarted(rest, self.state.services[rest].restarts + 1), "manager")
 
     def _heal(self) -> None:
-        """Filters of the manager that fell back go to their broker again once it has been there for a while."""
-        now = time.monotonic()
-        up = {broker for broker in set(self.state.filters.values()) if self.place.is_up(broker)}
+        """Filters that fell back go to their broker again once it has been there for a while."""
+        now, central = time.monotonic(), self.place.city.central
+        missing = fallen(self.state.decisions, self.delegated, central)
+        up = {broker for broker in set(missing.values()) if self.place.is_up(broker)}
         self._back_since = {broker: self._back_since.get(broker, now) for broker in up}
         lost = {
             one: broker
-            for one, broker in self.state.filters.items()
-            if one not in self.delegated
-            and self.delegated.get(narrowest(one, self.delegated) or "") != broker  # nor is it part of a wider one
-            and not delegation_problem(one, self.delegated)
-            and now - self._back_since.get(broker, now) >= BACK_FOR_S
+            for one, broker in missing.items()
+            if not delegation_problem(one, self.delegated) and now - self._back_since.get(broker, now) >= BACK_FOR_S
         }
-        if lost and self.state.current is None and self.place.is_up(self.place.city.central):
+        if lost and self.state.current is None and self.place.is_up(central):
             for broker in lost.values():
                 self._back_since[broker] = now  # if it fails, not again at once
-            self.accept(heal_plan(lost), "manager")
+            self.accept(heal_plan(lost, self.state.decisions), "manager")

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 ALIVE_S = 15.0  # a proxy asks at least every ten seconds
@@ -45,6 +46,14 @@ class ProxyDesk:
         self.table = ProxyTable()
         self.lives: dict[str, ProxyLife] = {}
         self._changed = asyncio.Condition()
+        self._since = time.monotonic()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Answers whoever waits for news: none will come from here."""
+        async with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     async def tell(self, table: ProxyTable) -> None:
         if table != self.table:
@@ -53,34 +62,42 @@ class ProxyDesk:
                 self._changed.notify_all()
 
     async def asked(self, name: str, version: str, clients: int, wait_s: float) -> ProxyTable:
-        loop = asyncio.get_running_loop()
+        """A table without a version is none: the central broker has not been heard yet."""
         async with self._changed:
-            self.lives[name] = ProxyLife(loop.time(), version, clients)
+            self.lives[name] = ProxyLife(time.monotonic(), version, clients)
             self._changed.notify_all()
             try:
                 async with asyncio.timeout(min(max(wait_s, 0.0), LONGEST_WAIT_S)):
-                    await self._changed.wait_for(lambda: self.table.version != version)
+                    await self._changed.wait_for(lambda: self._is_closed or self.table.version not in ("", version))
             except TimeoutError:
                 pass
             return self.table
 
     def alive(self) -> list[str]:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         return [name for name, life in self.lives.items() if now - life.heard < ALIVE_S]
 
-    async def all_know(self, patience_s: float) -> tuple[int, int]:
-        """How many proxies that are alive have the present table, out of how many, after some patience."""
+    async def unknowing(self, registered: Collection[str], patience_s: float) -> list[str]:
+        """Those of the registered proxies that do not have the present table, after some patience.
+
+        It waits for proxies that are alive, and after a manager's start for all, as they come again one by one. Whoever
+        comes later gets the table then.
+        """
 
         def missing() -> list[str]:
-            return [name for name in self.alive() if self.lives[name].version != self.table.version]
+            alive = self.alive()
+            return [one for one in registered if one not in alive or self.lives[one].version != self.table.version]
+
+        def is_vain() -> bool:
+            is_old = time.monotonic() - self._since >= ALIVE_S
+            return all(name not in self.alive() and (is_old or name in self.lives) for name in missing())
 
         try:
             async with asyncio.timeout(patience_s), self._changed:
-                await self._changed.wait_for(lambda: not missing())
+                await self._changed.wait_for(is_vain)
         except TimeoutError:
             pass
-        alive = self.alive()
-        return len(alive) - len(missing()), len(alive)
+        return missing()
 
     def forget(self, name: str) -> None:
         self.lives.pop(name, None)

@@ -51,6 +51,10 @@ class Runtime(Protocol):
 
     async def is_running(self, name: str) -> bool: ...
 
+    async def begin_log(self, name: str) -> None:
+        """Another program gets the name: what the earlier one printed is not its own."""
+        ...
+
     async def how_it_ended(self, name: str) -> str:
         """Such as "with status 3"; empty: nobody knows, as a manager before us started it."""
         ...
@@ -141,6 +145,10 @@ class ProcessRuntime:
         finally:
             os.close(lock)
         return False
+
+    async def begin_log(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._file(name, "log").replace(self._file(name, "log.old"))
 
     async def how_it_ended(self, name: str) -> str:
         child = self._last.get(name)
@@ -237,6 +245,9 @@ class PodmanRuntime:
     async def is_running(self, name: str) -> bool:
         code, said = await self._podman("inspect", "--format", "{{.State.Running}}", self._container(name))
         return not code and said == "true"
+
+    async def begin_log(self, name: str) -> None:
+        """A container that is started has nothing of those before it."""
 
     async def how_it_ended(self, name: str) -> str:
         code, said = await self._podman("inspect", "--format", "{{.State.ExitCode}}", self._container(name))

@@ -37,17 +37,18 @@ async def serve_manager(manager: Manager, listen: tuple[str, int], tell: Callabl
         place = {"url": url, "pid": os.getpid()}
         replace_file(directory / PLACE_FILE, json.dumps(place) + "\n", durable=False, mode=0o644)
         tell(f"listening on {url}; the token is in {directory / TOKEN_FILE}; the document is at {url}/schema")
-        await _until_signal(server, listener)
+        await _until_signal(server, listener, manager)
     finally:
         (directory / PLACE_FILE).unlink(missing_ok=True)
         await manager.close()
 
 
-async def _until_signal(server: uvicorn.Server, listener: socket.socket) -> None:
+async def _until_signal(server: uvicorn.Server, listener: socket.socket, manager: Manager) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         server.should_exit = True
+        manager.spawn(manager.desk.close())
 
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
