@@ -29,19 +29,20 @@ HOT_MODULES: list[str] = [
 ]
 
 # What brokers do all the time though nothing happens: they greet each other, and look whose time has come. A storm of
-# simulated brokers spends most of its time here. Classes in which tests plant bugs stay plain, so that they can.
+# simulated brokers spends most of its time here. Classes in which tests plant bugs are compiled as plain classes
+# (`native_class=False`), so that they can.
 HOT_MODULES += [
     *(
         f"src/metromq/federation/{name}.py"
         for name in (
-            *("city_changes", "clock_skew", "descriptions", "distribution", "effects"),
+            *("announcer", "city_changes", "clock_skew", "descriptions", "directory", "distribution", "effects"),
             *("greetings", "handover", "hop", "hybrid_clock", "interest", "interest_exchange", "node"),
-            *("outgoing_frames", "reach", "route_book", "silences", "stages", "takeover", "wills"),
+            *("outgoing_frames", "reach", "route_book", "silences", "stages", "summaries", "takeover", "wills"),
         )
     ),
     *(
         f"src/metromq/federation/coordination/{name}.py"
-        for name in ("contacts", "coordinator", "embedded", "facts", "rumours", "steps", "watch")
+        for name in ("contacts", "coordinator", "embedded", "facts", "following", "rumours", "steps", "watch")
     ),
     *(
         f"src/metromq/federation/links/{name}.py"
@@ -53,8 +54,9 @@ HOT_MODULES += [
     *(
         f"src/metromq/federation/host/{name}.py"
         for name in (
-            *("draining", "host", "hub_answers", "last_wills", "leaving", "marks"),
-            *("peer_links", "receiving", "roaming", "session_parcels", "timers"),
+            *("arrivals", "catch_up", "copies", "departures", "draining", "host", "hub_answers", "last_wills"),
+            *("leaving", "marks", "peer_links", "receiving", "retained_versions", "roaming", "session_parcels"),
+            "timers",
         )
     ),
     *(f"src/metromq/lab/sim/{name}.py" for name in ("clock", "disk", "network", "sim_broker", "sim_client")),

@@ -18,11 +18,10 @@ from tests.chaos.steady import storm
 @click.option("--seeds", default=20, show_default=True, help="How many storms.")
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--steps", default=STEPS, show_default=True)
-@click.option("--routing", type=click.Choice(PLAYED), default="", help="Of every storm; otherwise each seed draws one.")
+@click.option("--routing", type=click.Choice(PLAYED), help="Of every storm; otherwise each seed draws one.")
 @click.option(
     "--coordination",
     type=click.Choice(COORDINATIONS),
-    default="",
     help="zookeeper: on three servers with faults of their own; workers: the same, with coordination workers.",
 )
 @click.option("--jobs", default=4, show_default=True, help="Cities at a time.")
@@ -34,8 +33,8 @@ def main(
     seeds: int,
     first: int,
     steps: int,
-    routing: str,
-    coordination: str,
+    routing: str | None,
+    coordination: str | None,
     jobs: int,
     save: Path,
     shrink: int,
@@ -52,7 +51,7 @@ def main(
         click.echo("\n".join(found) or "The contract was kept.")
         sys.exit(1 if found else 0)
     failed = 0
-    histories = [live_history(seed, steps, routing, coordination) for seed in range(first, first + seeds)]
+    histories = [live_history(seed, steps, routing or "", coordination or "") for seed in range(first, first + seeds)]
     for number, (history, breaches) in enumerate(play_live(histories, jobs), 1):
         verdict = f"{len(breaches)} breaches {breaches[0] if breaches else ''}"
         click.echo(f"{number} of {seeds}: seed {history.seed}: {verdict}")

@@ -30,7 +30,7 @@ class City:
         if isinstance(frame, ClientAnswer):
             return broker.answered(frame)
         if isinstance(frame, ClientMoved):
-            return broker.moved(frame)
+            return broker.moved(frame, sender)
         assert isinstance(frame, ClientReleased)
         broker.released(sender, frame)
         return []
@@ -209,3 +209,39 @@ def test_a_move_that_a_dead_link_swallowed_is_told_again() -> None:
     assert [effect.peer for effect in moved] == ["b1"]
     assert moved[0] in keeper.reconnected("b1")
     assert moved[0] in keeper.reconnected("b1"), "the next link may be dead, too"
+
+
+def test_who_was_let_in_without_an_answer_is_found_past_its_directory() -> None:
+    city = City()
+    keeper = city.brokers["b1"].keeper_of("c")
+    old, new = [name for name in NAMES if name != keeper][:2]
+    city.alive.discard(keeper)  # it hears nothing, and nobody knows yet
+    city.connect(old, "c", 1)
+    city.run(old, city.brokers[old].unanswered("c"))
+    city.run(old, city.brokers[old].told_to("c", NAMES))
+    assert (old, SessionTaken("c", 2, new, False, False)) in city.connect(new, "c", 2)
+
+
+def test_who_is_told_past_the_directory_gives_nothing_to_another_user() -> None:
+    city = City()
+    keeper = city.brokers["b1"].keeper_of("c")
+    old, new = [name for name in NAMES if name != keeper][:2]
+    city.connect(old, "c", 1, user="alice")
+    city.connect(new, "c", 2, user="mallory", asks=False)
+    city.done = []
+    city.run(new, city.brokers[new].told_to("c", NAMES))
+    assert not [effect for at, effect in city.done if at == old]
+
+
+def test_who_waits_for_its_directory_is_not_decided_on_by_others() -> None:
+    """Neither by another user, who may have come first, nor by its own later try: the directory may refuse both."""
+    for user in ("mallory", "alice"):
+        city = City()
+        keeper = city.brokers["b1"].keeper_of("c")
+        one, other = [name for name in NAMES if name != keeper][:2]
+        city.alive.discard(keeper)
+        city.connect(one, "c", 2, user="alice")  # its answer is still to come
+        city.connect(other, "c", 1 if user == "mallory" else 3, user=user)
+        city.done = []
+        city.run(other, city.brokers[other].told_to("c", [one]))
+        assert city.done == []

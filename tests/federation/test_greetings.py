@@ -1,13 +1,15 @@
 """What two brokers learn from greetings: whose clock is wrong, once; and which words the other understands."""
 
+from dataclasses import replace
+
 import pytest
 
 from metromq.errors import PeerViolation
 from metromq.federation.city import grid_city
 from metromq.federation.coordination.coordinator import Greet, Greeting
-from metromq.federation.effects import ClockSkewed
+from metromq.federation.effects import ClockSkewed, Keep
 from metromq.federation.greetings import Greetings
-from metromq.federation.links.frames import ClockTold, Hello
+from metromq.federation.links.frames import ClockCompared, ClockTold, Hello
 from metromq.federation.links.versions import RUMOURS_SINCE, SAID_SINCE
 from metromq.federation.node import Node
 
@@ -46,11 +48,30 @@ def test_a_wrong_clock_is_said_once_and_once_that_it_is_right_again() -> None:
         (ClockSkewed, True)
     ]
     other.wall_us -= 60_000_000
-    (again,) = exchange(one, other, 12, 10_000_000)
-    assert isinstance(again, ClockSkewed)
+    (again,) = [effect for effect in exchange(one, other, 12, 10_000_000) if isinstance(effect, ClockSkewed)]
     assert not again.apart
     one.greetings.member_left("b10")
     assert one.greetings.skews.of("b10") is None
+
+
+def test_a_restart_knows_how_far_ahead_a_peers_clock_was() -> None:
+    one, other = End("b00", 10_000_000), End("b10", 70_000_000)
+    assert [effect for effect in exchange(one, other, 4, 0) if isinstance(effect, Keep)] == one.greetings.snapshot()
+    (ahead,) = kept(one)
+    assert (ahead.ahead_us // 1_000_000, ahead.behind_us) == (60, 0)
+    other.wall_us -= 90_000_000
+    assert len([effect for effect in exchange(one, other, 12, 10_000_000) if isinstance(effect, Keep)]) == 1
+    (behind,) = kept(one)
+    assert (behind.ahead_us, round(behind.behind_us, -6)) == (0, 30_000_000)
+    again = End("b00", 10_000_000)
+    again.greetings.restore("b10", ahead)
+    assert again.greetings.clock.stamp_us() >= 70_000_000
+    exchange(again, End("b10", 11_000_000), 3, 0)  # it was set meanwhile
+    assert kept(again)[0].ahead_us < 2_000_000
+
+
+def kept(end: End) -> list[ClockCompared]:
+    return [keep.frame for keep in end.greetings.snapshot() if isinstance(keep.frame, ClockCompared)]
 
 
 def test_words_are_said_to_who_reads_them() -> None:
@@ -66,7 +87,7 @@ def test_a_greeting_of_a_later_release_is_refused() -> None:
     hello = other.hello("b00", 0)
     one.greetings.heard("b10", hello, 0)
     with pytest.raises(PeerViolation, match="version 99"):
-        one.greetings.heard("b10", hello._replace(version=99), 0)
+        one.greetings.heard("b10", replace(hello, version=99), 0)
 
 
 def test_time_that_is_told_is_stamped_later() -> None:

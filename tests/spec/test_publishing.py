@@ -122,6 +122,29 @@ def test_4_3_3_10_a_repeat_after_reconnecting_is_delivered_once() -> None:
     assert subscriber.payloads() == [b"1"]
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_4_3_3_10_another_message_of_a_client_that_lost_its_session_is_not_a_repeat(crashes: bool) -> None:
+    """It goes on with the session that the broker has, and counts from one again: nothing is taken for another."""
+    world = World()
+    publisher = world.connect("p", expiry=100)
+    publisher.publish("t", b"1", 2, packet_id=7)
+    publisher.drop()
+    if crashes:
+        world.crash()
+    subscriber = world.connect("s")
+    subscriber.subscribe("t", qos=2)
+    publisher = world.connect("p", clean=False, expiry=100)
+    publisher.publish("t", b"1", 2, packet_id=7)  # the same, though without DUP
+    assert publisher.one(Ack) == Ack(PUBREC, 7)
+    assert subscriber.payloads() == []
+    publisher.publish("t", b"2", 2, packet_id=7)
+    assert publisher.one(Ack) == Ack(PUBREC, 7)
+    assert subscriber.payloads() == [b"2"]
+    publisher.send(Publish("t", b"3", 2, False, True, 7))  # with DUP
+    assert publisher.one(Ack) == Ack(PUBREC, 7)
+    assert subscriber.payloads() == []
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_4_3_3_11_pubrel_for_an_unknown_packet_is_answered(version: int) -> None:
     """Section 3.7.2.1: PUBCOMP with 0x92 in MQTT 5."""

@@ -187,7 +187,7 @@ class Broker:
         host = self.member.host
         certified = city.links.certified
         self._link_access = LinkAccess(
-            config.name, lambda: host.node.peers, link_secret(city), certified, host.journal_told, nonce
+            config.name, lambda: host.node.peers, link_secret(city), certified, host.peer_came, nonce
         )
         self._newcomers = NewcomerDesk(host)
         self._read_secrets(city)

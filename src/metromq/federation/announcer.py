@@ -4,6 +4,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.federation.interest import DIGEST_MASK, SHARE_PREFIX, FilterIndex, interest_hash, plain_filter
 from metromq.federation.links.frames import Announcement, Interest, Owed
 from metromq.federation.routing.router import Router
@@ -22,6 +24,7 @@ class _Wanted:
     under: str = ""  # the summary that is announced in its place
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Announcer:
     """`most`: so many filters below one prefix are announced one by one; 0: all are. See summaries.py.

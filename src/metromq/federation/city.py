@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import nsmallest
 from typing import Annotated, Literal, cast, get_args
 
 from metromq.constraints import FilePath, Range, ReadableFile
@@ -20,6 +21,7 @@ Takeover = Literal["nearest", "least-loaded"]
 SiteKind = Literal["edge", "cloud"]
 
 EARTH_RADIUS_KM = 6371.0
+MOST_NEAR = 32  # neighbours of a broker that are remembered in their order
 CENTRAL_ROUTINGS = ("central", "delegation")  # those with a broker in the middle
 
 Latitude = Annotated[float, Range(-90, 90)]
@@ -417,9 +419,33 @@ class City(CityPlan):
         """The first l_c digits of the broker's first area; brokers that share them watch each other. Empty: none."""
         return self._clusters.get(name, "")
 
+    @cached_property
+    def _places(self) -> dict[str, tuple[float, float]]:
+        """As far as anybody has asked."""
+        return {}
+
+    @cached_property
+    def _nearest(self) -> dict[str, tuple[str, ...]]:
+        """As far as anybody has asked."""
+        return {}
+
+    def nearest_to(self, name: str) -> tuple[str, ...]:
+        """The other brokers that are nearest, the nearest one first; not all of a large city."""
+        found = self._nearest.get(name)
+        if found is None:
+            others = [other for other in self.names if other != name]
+            found = tuple(nsmallest(MOST_NEAR, others, key=lambda other: (self.distance_km(name, other), other)))
+            self._nearest[name] = found
+        return found
+
     def place_of(self, name: str) -> tuple[float, float]:
         """Latitude and longitude: the broker's own, else its site's, else the middle of its area."""
-        broker = self.broker(name)
+        place = self._places.get(name)
+        if place is None:
+            place = self._places[name] = self._place_of(self.broker(name))
+        return place
+
+    def _place_of(self, broker: BrokerSpec) -> tuple[float, float]:
         if broker.latitude is not None and broker.longitude is not None:
             return broker.latitude, broker.longitude
         for site in self.sites:

@@ -8,6 +8,7 @@ from metromq.federation.coordination.coordinator import (
     AliveChanged,
     CityChanged,
     Coordinator,
+    Count,
     Event,
     FactsChanged,
     Greet,
@@ -35,7 +36,7 @@ from metromq.federation.effects import (
 from metromq.federation.greetings import Greetings
 from metromq.federation.handover import Handover
 from metromq.federation.interest_exchange import InterestExchange
-from metromq.federation.links.frames import Facts, Gossip, RetainedRequest, StepDone
+from metromq.federation.links.frames import Facts, Followers, Gossip, RetainedRequest, StepDone
 from metromq.federation.outgoing_frames import OutgoingFrames
 from metromq.federation.route_book import RouteBook
 from metromq.federation.routing import EVERYTHING, must_retain, router_for, succession_for
@@ -75,6 +76,7 @@ class CityChanges:
         self._outgoing = outgoing
         self._neighbours = self.neighbours()
         coordinator.reads_city = self._read_city
+        coordinator.writes_city = descriptions.text
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             MemberJoined: self._member_joined,
             MemberLeft: self._member_left,
@@ -84,6 +86,7 @@ class CityChanges:
             Greet: self._greet,
             Tell: lambda event, now_us: [Send(event.peer, Facts(event.facts))],
             Spread: self._spread,
+            Count: self._count,
             Returned: self._returned,
         }
 
@@ -190,6 +193,8 @@ class CityChanges:
 
     def greet_guests(self, now_us: int) -> list[Effect]:
         guests = self._greetings.guests(self._routes.up, now_us)
+        if not guests:
+            return []
         return self.carry_out([event for peer in guests for event in self._coordinator.met(peer, now_us)], now_us)
 
     def _greet(self, event: Greet, now_us: int) -> list[Effect]:
@@ -200,6 +205,17 @@ class CityChanges:
         if not self._greetings.reads_rumours(event.peer):
             return []
         return [Send(event.peer, Gossip(event.rumours, event.whole))]
+
+    def is_mixed(self) -> bool:
+        """Whether a peer that we keep a link to would not understand if we only counted who follows a change."""
+        return any(not self._greetings.reads_counts(peer) for peer in self._neighbours)
+
+    def _count(self, event: Count, now_us: int) -> list[Effect]:
+        if not self._greetings.reads_counts(event.peer):
+            return []
+        return [
+            Send(event.peer, Followers(event.mark, event.bits.to_bytes((event.bits.bit_length() + 7) // 8, "little")))
+        ]
 
     # What the city agrees on.
 
@@ -213,13 +229,21 @@ class CityChanges:
         facts = tuple(change.after for change in event.changes)
         frame = Facts(facts)
         effects: list[Effect] = [Keep("", frame), FactsLearnt(facts), RoutesChanged(concerned)]
-        effects += [Send(peer, frame) for peer in event.tell if peer in routes.up]
+        effects += self._told(event, frame)
         if concerned == EVERYTHING:  # otherwise it is only about ways, not about who must know what
             effects += self._neighbours_changed()
             effects += self._exchange.announce_to_all(now_us)
         for change in event.changes:
             effects += self._takeover.owner_changed(change, routes.up, now_us)
         return effects + self.hand_over(now_us)
+
+    def _told(self, event: FactsChanged, frame: Facts) -> list[Effect]:
+        peers = [peer for peer in event.tell if peer in self._routes.up]
+        shorter = self._coordinator.patch_of(frame.facts) if peers else ()
+        if not shorter:
+            return [Send(peer, frame) for peer in peers]
+        patch = Facts(shorter)
+        return [Send(peer, patch if self._greetings.reads_counts(peer) else frame) for peer in peers]
 
     def _followers_learnt(self, event: FactsChanged) -> list[Effect]:
         """Everybody says so after each change of the city, and it changes nothing else."""

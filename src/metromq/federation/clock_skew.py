@@ -10,18 +10,25 @@ clock was set or nothing better comes for a while.
 """
 
 from collections import deque
-from typing import Final, NamedTuple, final
+from dataclasses import dataclass
+from typing import Final, final
 
 SAMPLES: Final = 8
 LATE_US: Final = 1000  # a round trip that takes so much more than twice the best one was held up
 LONGER_US: Final = 5_000_000  # after so long without a better one the way has become longer
 
 
-class Skew(NamedTuple):
+@final
+@dataclass(slots=True, init=False)
+class Skew:
     """How far a peer's clock is ahead of ours, and how sure that is."""
 
     ahead_us: int
     round_trip_us: int
+
+    def __init__(self, ahead_us: int, round_trip_us: int) -> None:  # by hand: every greeting makes one
+        self.ahead_us = ahead_us
+        self.round_trip_us = round_trip_us
 
 
 @final
@@ -43,7 +50,9 @@ class ClockSkews:
         if not echo_us or round_trip_us < 0:
             return  # it had heard nothing of us yet, or our own clock was set back
         skew = Skew(((theirs_us - held_us - echo_us) + (theirs_us - wall_us)) // 2, round_trip_us)
-        samples = self._samples.setdefault(peer, deque(maxlen=SAMPLES))
+        samples = self._samples.get(peer)
+        if samples is None:
+            samples = self._samples[peer] = deque(maxlen=SAMPLES)
         for old in samples:
             if abs(skew.ahead_us - old.ahead_us) > round_trip_us + old.round_trip_us:
                 samples.clear()  # a clock has been set
@@ -78,14 +87,18 @@ class ClockSkews:
     def of(self, peer: str) -> Skew | None:
         """None: not measured yet."""
         best: Skew | None = None
-        for sample in self._samples.get(peer, ()):
+        samples = self._samples.get(peer)
+        if samples is None:
+            return None
+        for sample in samples:
             if best is None or sample.round_trip_us < best.round_trip_us:
                 best = sample
         return best
 
     def is_sure(self, peer: str) -> bool:
         """Whether a second look has confirmed the first, which may have been a late one: time does not go back."""
-        return len(self._samples.get(peer, ())) > 1
+        samples = self._samples.get(peer)
+        return samples is not None and len(samples) > 1
 
     def news(self, peer: str, limit_us: int) -> Skew | None:
         """Once when a peer's clock is too far off, and once when it is right again; None: nothing is new."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from metromq.errors import ConfigError, ProtocolViolation, UsageError
 from metromq.federation.city import BrokerSpec, City, CityPlan, FormerHome, LinkSecurity, ZooKeeperSettings
 from metromq.federation.coordination.facts import CITY, Fact
+from metromq.federation.coordination.sharing import Shared
 from metromq.protocol.topics import areas_within
 from metromq.reading import read_data
 
@@ -69,6 +70,18 @@ def _without_nothing(items: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def city_of(plan: CityPlan, links: LinkSecurity) -> City:
     return City(**{one.name: getattr(plan, one.name) for one in dataclasses.fields(CityPlan)}, links=links)
+
+
+def text_of(city: City) -> str:
+    """The city's file as the value of a fact would say it."""
+    return _TEXTS.of(city)
+
+
+def _text_of(city: City) -> str:
+    return Description(0, city).to_fact().value
+
+
+_TEXTS: Final = Shared(_text_of)
 
 
 def described(fact: Fact, city: City) -> Description:

@@ -1,11 +1,13 @@
 """What the city is by its newest description, what it was before, and who follows; no I/O."""
 
+from collections.abc import Callable
 from typing import Final, final
 
 from metromq.errors import ProtocolViolation, UsageError
 from metromq.federation.city import City
-from metromq.federation.coordination.facts import FOLLOWS, Book, Fact
-from metromq.federation.description import MOST_KEPT, Description, described, next_description
+from metromq.federation.coordination.coordinator import Coordinator
+from metromq.federation.coordination.facts import FOLLOWS, Fact
+from metromq.federation.description import MOST_KEPT, Description, described, next_description, text_of
 from metromq.federation.links.frames import Hello
 from metromq.federation.links.versions import FOLLOWS_SINCE
 
@@ -14,11 +16,12 @@ EPOCH_WORD: Final = "epoch="
 
 @final
 class Descriptions:
-    def __init__(self, city: City, name: str, book: Book) -> None:
+    def __init__(self, city: City, name: str, coordinator: Coordinator) -> None:
         self.now = Description(0, city)
         self.earlier: list[Description] = []  # the oldest first
         self._name = name
-        self._book = book
+        self._coordinator = coordinator
+        self._book = coordinator.book
 
     def wanted(self, city: City, author: str, time: float, note: str, lagging: list[str]) -> Fact:
         """The fact that would make it another city; raises UsageError for what a running city cannot become."""
@@ -34,18 +37,28 @@ class Descriptions:
             self.earlier = [*self.earlier, before][-MOST_KEPT:]
         return before, overruled
 
+    def text(self) -> str:
+        """What is now, as the value of a fact."""
+        return text_of(self.now.city) if self.now.epoch == 0 else self.now.to_fact().value
+
     def read(self, fact: Fact) -> City:
         return described(fact, self.now.city).city
 
     @property
     def followed_by(self) -> dict[str, int]:
         """The epoch of the description by which each member works, as far as it is known here."""
-        return {name: max(self._book.get(FOLLOWS, name).epoch, 0) for name in self._book.members}
+        following, book = self._coordinator.following, self._book
+        return {name: max(book.get(FOLLOWS, name).epoch, following.followed(name), 0) for name in book.members}
 
-    def unsaid(self) -> tuple[Fact, ...]:
-        """By which description this broker works, once there is another than the city's file, if it has not said so."""
+    def unsaid(self, is_mixed: Callable[[], bool]) -> tuple[Fact, ...]:
+        """By which description this broker works, once there is another than the city's file, if it has not said so.
+
+        `is_mixed`: a peer would not understand if we only counted who follows.
+        """
         epoch, book = self.now.epoch, self._book
         if not epoch or book.get(FOLLOWS, self._name).epoch == epoch or not book.is_member(self._name):
+            return ()
+        if not self._coordinator.says_by_fact() and not is_mixed():
             return ()
         return (Fact(FOLLOWS, self._name, self._name, epoch),)
 

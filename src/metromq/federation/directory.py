@@ -10,10 +10,12 @@ after. Another user's CONNECT is refused.
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
+
+from mypy_extensions import mypyc_attr
 
 from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.hybrid_clock import HybridClock
@@ -22,6 +24,7 @@ from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMov
 NO_SESSION = (1 << 62) - 1  # when a session was opened that is not there yet: later than any other
 TOLD_AGAIN_US = 600_000_000  # no link is dead for longer without anybody seeing it
 MAX_TOLD = 10_000  # of each peer
+MAX_STRAYS = 1_000
 _MASK = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that multiplying mixes the low bits of a hash into the high ones
 FEW = 16  # brokers of which each is looked at
@@ -63,8 +66,15 @@ def _keeps(one: _Place, other: _Place) -> _Place:
     return min(one, other, key=lambda place: (place.opened_us, place.time_us, place.broker))
 
 
+def _unheard(broker: str, claim: ClientClaim) -> None:
+    """Nobody wants to know."""
+
+
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Directory:
+    """It has many methods because it is told of everything that happens to clients, by hosts and by peers."""
+
     def __init__(self, name: str, alive: tuple[str, ...], clock: HybridClock, up: Container[str] | None = None) -> None:
         """`up` are the peers that frames can reach; None: all."""
         self._name = name
@@ -76,8 +86,10 @@ class Directory:
         self._circle = _circle(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
+        # Clients that are elsewhere, and whose directory may not know: who let them in told us.
+        self._strays: dict[str, str] = {}
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
-        self.on_claim: Callable[[str, ClientClaim], None] = lambda broker, claim: None  # told of every client's place
+        self.on_claim: Callable[[str, ClientClaim], None] = _unheard  # told of every client's place
 
     def keeper_of(self, client: str) -> str:
         return next(self._preferred(client), self._name)
@@ -90,8 +102,10 @@ class Directory:
         """Brokers in the order in which they would be the client's directory; on a circle some come more than once."""
         number, (places, brokers) = _hash(client), self._circle
         if len(places) <= FEW:
-            ranked = zip(places, brokers, strict=True)
-            yield from (one[1] for one in sorted(ranked, key=lambda one: -((number ^ one[0]) * _SPREAD & _MASK)))
+            # The number of the place keeps brokers of one rank in their order.
+            ranked = [(-((number ^ place) * _SPREAD & _MASK), own) for own, place in enumerate(places)]
+            for _, own in sorted(ranked):
+                yield brokers[own]
             return
         first = bisect_right(places, number)
         for step in range(len(brokers)):
@@ -125,7 +139,17 @@ class Directory:
             self._waiting[client] = time_us
         else:
             self._entered(own)
-        return self._tell(client, own, asks)
+        stray = self._strays.pop(client, self._name)
+        return self._tell(client, own, asks) + (self.told_to(client, (stray,)) if stray != self._name else [])
+
+    def told_to(self, client: str, peers: Iterable[str]) -> list[Effect]:
+        """Peers are told that the client is here, past its directory, which may not have heard of all of them yet."""
+        own = self._own.get(client)
+        if own is None:
+            return []
+        here = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
+        frame = _moved(client, here, own.clean_start)
+        return [effect for peer in peers if peer != own.told for effect in self._to(peer, frame)]
 
     def restored(self, client: str, time_us: int, user: str = "", opened_us: int = 0, clean_us: int = 0) -> None:
         """A session that the journal brought back; told with the next change of the living."""
@@ -153,7 +177,7 @@ class Directory:
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
         """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
         self._circle = _circle(alive)
-        return self._tell_all(lambda client, own: own.told != self.keeper_of(client))
+        return self._tell_all([client for client, own in self._own.items() if own.told != self.keeper_of(client)])
 
     def member_left(self, peer: str) -> None:
         """It has left the city for good, and the sessions that it held went with it."""
@@ -165,7 +189,7 @@ class Directory:
         since_us = self._clock.stamp_us() - TOLD_AGAIN_US
         again = {client: frame for client, (time_us, frame) in told.items() if time_us >= since_us}
         effects = [effect for frame in {**again, **owed}.values() for effect in self._to(peer, frame)]
-        return effects + self._tell_all(lambda client, own: own.told == peer)
+        return effects + self._tell_all([client for client, own in self._own.items() if own.told == peer])
 
     def unanswered(self, client: str) -> list[Effect]:
         """The host has waited long enough: let the client in without a session from elsewhere."""
@@ -209,10 +233,18 @@ class Directory:
         self._entered(self._own[answer.client])
         return [SessionFound(answer.client, answer.time_us, answer.broker)]
 
-    def moved(self, moved: ClientMoved) -> list[Effect]:
+    def moved(self, moved: ClientMoved, teller: str = "") -> list[Effect]:
+        """Who is told past the directory (`told_to`) gives up a session of the same user. Whoever waits here waits for
+        the directory, and so does every question between two users."""
         self._clock.heard(moved.time_us)
         own = self._own.get(moved.client)
+        is_past = teller == moved.broker and teller != self.keeper_of(moved.client)
+        if is_past and own is not None and (own.user != moved.user or moved.client in self._waiting):
+            return []
         if own is None:
+            self._strays[moved.client] = moved.broker
+            if len(self._strays) > MAX_STRAYS:
+                del self._strays[next(iter(self._strays))]
             return []
         ours = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
         theirs = _Place(moved.time_us, moved.broker, moved.user, moved.opened_us, moved.replaces)
@@ -242,11 +274,10 @@ class Directory:
     def _entered(self, own: _Own) -> None:
         own.opened_us = min(own.opened_us, own.time_us)
 
-    def _tell_all(self, chosen: Callable[[str, _Own], bool]) -> list[Effect]:
+    def _tell_all(self, clients: list[str]) -> list[Effect]:
         effects: list[Effect] = []
-        for client, own in list(self._own.items()):
-            if chosen(client, own):
-                effects += self._tell(client, own, client in self._waiting)
+        for client in clients:
+            effects += self._tell(client, self._own[client], client in self._waiting)
         return effects
 
     def _tell(self, client: str, own: _Own, asks: bool) -> list[Effect]:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from metromq.federation.announcer import Announcer
 from metromq.federation.hop import Hop
 from metromq.federation.routing.router import STAY, Audience, Carry, Onward, Router, Suggestion
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, HOP_LIMIT, OWNER, RELAY, may_follow
@@ -62,19 +61,29 @@ class KnownInterest(Protocol):
     def members_of(self, share: str) -> dict[str, int]: ...
 
 
+class OwnInterest(Protocol):
+    """What this broker's own clients want."""
+
+    def shares_for(self, topic: str) -> list[str]: ...
+
+    def members(self, share: str) -> int: ...
+
+
 class Distributor(Protocol):
     """What distribution needs to know of a node."""
 
     name: str
     peers: tuple[str, ...]
     router: Router
-    announcer: Announcer
 
     @property
     def up(self) -> Container[str]: ...
 
     @property
     def interest(self) -> KnownInterest: ...
+
+    @property
+    def announcer(self) -> OwnInterest: ...
 
 
 def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:

@@ -1,18 +1,24 @@
 """What a node asks its host to do: frozen data, so that the live broker, the simulator and tests read the same."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import final
 
 from metromq.federation.coordination.facts import Fact
 from metromq.federation.description import Description
 from metromq.federation.links.frames import Frame, WillTold
 
 
-class Send(NamedTuple):
+@final
+@dataclass(slots=True, init=False)
+class Send:
     """Send a control frame over the link to the peer, after everything sent before."""
 
     peer: str
     frame: Frame
+
+    def __init__(self, peer: str, frame: Frame) -> None:  # by hand: every greeting is one, and no effect comes so often
+        self.peer = peer
+        self.frame = frame
 
 
 @dataclass(frozen=True, slots=True)

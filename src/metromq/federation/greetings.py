@@ -6,10 +6,10 @@ from typing import final
 from metromq.federation.clock_skew import ClockSkews, Skew
 from metromq.federation.coordination.coordinator import Coordinator, Greet
 from metromq.federation.descriptions import Descriptions
-from metromq.federation.effects import ClockSkewed, Effect
+from metromq.federation.effects import ClockSkewed, Effect, Keep
 from metromq.federation.hybrid_clock import HybridClock
-from metromq.federation.links.frames import ClockTold, Hello
-from metromq.federation.links.versions import RUMOURS_SINCE, SAID_SINCE, LinkVersions
+from metromq.federation.links.frames import ClockCompared, ClockTold, Hello
+from metromq.federation.links.versions import COUNTED_SINCE, RUMOURS_SINCE, SAID_SINCE, LinkVersions
 from metromq.federation.reach import Reach
 from metromq.federation.silences import Silences
 
@@ -43,10 +43,18 @@ class Greetings:
 
     def hello(self, event: Greet, interest_digest: int, now_us: int) -> Hello:
         time_us = self.clock.stamp_us()
-        clocks = self._wall_us(), *self.skews.echo(event.peer, now_us)
+        echo_us, held_us = self.skews.echo(event.peer, now_us)
         version, descriptions = self.spoken_to(event.peer), self._descriptions
         return Hello(
-            version, interest_digest, event.greeting, time_us, descriptions.identity, *clocks, descriptions.now.epoch
+            version,
+            interest_digest,
+            event.greeting,
+            time_us,
+            descriptions.identity,
+            self._wall_us(),
+            echo_us,
+            held_us,
+            descriptions.now.epoch,
         )
 
     def spoken_to(self, peer: str) -> int:
@@ -61,6 +69,10 @@ class Greetings:
         """Whether the peer would understand rumours, and that its link rests."""
         return self.spoken_to(peer) >= RUMOURS_SINCE
 
+    def reads_counts(self, peer: str) -> bool:
+        """Whether the peer would understand who follows the city's description."""
+        return self.spoken_to(peer) >= COUNTED_SINCE
+
     # What we hear.
 
     def heard(self, peer: str, hello: Hello, now_us: int) -> None:
@@ -72,14 +84,27 @@ class Greetings:
             self.silences.greeted(peer, hello.wall_us, now_us)
 
     def compare_clocks(self, peer: str, hello: Hello, now_us: int) -> list[Effect]:
-        """Says once that a peer's clock is wrong, and once that it is right again."""
+        """Says once that a peer's clock is wrong, and once that it is right again; a restart must know of it."""
+        effects: list[Effect] = []
         self.skews.heard(peer, hello.wall_us, hello.echo_us, hello.held_us, self._wall_us(), now_us)
         known = self.skews.of(peer)
-        if known is not None and self.skews.is_sure(peer):
-            self.clock.compared(peer, known.ahead_us, known.round_trip_us)
+        is_sure = self.skews.is_sure(peer)
+        if known is not None and is_sure and self.clock.compared(peer, known.ahead_us, known.round_trip_us):
+            effects.append(self._kept(peer, self.clock.ahead_of_us(peer)))
         limit_us = self._descriptions.now.city.membership.clock_warning_ms * 1000
         skew = self.skews.news(peer, limit_us)
-        return [ClockSkewed(peer, skew.ahead_us, self.skews.is_apart(peer))] if skew is not None else []
+        if skew is not None:
+            effects.append(ClockSkewed(peer, skew.ahead_us, self.skews.is_apart(peer)))
+        return effects
+
+    def _kept(self, peer: str, ahead_us: int) -> Keep:
+        return Keep(peer, ClockCompared(max(0, ahead_us), max(0, -ahead_us)))
+
+    def restore(self, peer: str, compared: ClockCompared) -> None:
+        self.clock.recall(peer, compared.ahead_us - compared.behind_us)
+
+    def snapshot(self) -> list[Keep]:
+        return [self._kept(peer, ahead_us) for peer, ahead_us in self.clock.kept().items()]
 
     def time_told(self, frame: ClockTold) -> list[Effect]:
         self.clock.heard(frame.time_us)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import final
 
 from metromq.federation.announcer import Announcer
@@ -102,7 +101,7 @@ class InterestExchange:
             return []
         for topic_filter in changed:
             self._routes.forget(topic_filter)
-        kept = replace(frame, said_us=0)
+        kept = Interest(frame.whole, frame.wanted, frame.unwanted)
         effects: list[Effect] = [Keep(peer, kept), RoutesChanged(tuple(plain_filter(text) for text in changed))]
         plain = [item for item in fresh if item.topic_filter == plain_filter(item.topic_filter)]
         effects += self._late(peer, frame, plain, unserved, now_us)

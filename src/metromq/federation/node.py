@@ -29,8 +29,10 @@ from metromq.federation.links.frames import (
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    ClockCompared,
     ClockTold,
     Facts,
+    Followers,
     Frame,
     Gossip,
     Hello,
@@ -71,7 +73,7 @@ class Node:
         wall_us = wall_us or (lambda: 0)
         succession = succession_for(city)
         self.coordinator = coordinator = coordinator_for(city, name, incarnation, succession, now_us)
-        self.descriptions = Descriptions(city, name, coordinator.book)
+        self.descriptions = Descriptions(city, name, coordinator)
         self.table = TopicTable(coordinator.book, succession)
         self.up = Reach(lambda peer: coordinator.contacts().on_demand and coordinator.is_alive(peer, 0))
         self.counters = NodeCounters()
@@ -122,7 +124,7 @@ class Node:
             RetainedNone: lambda peer, frame, now_us: [RetainedTold(peer, frame.filters)],
             ClientClaim: lambda peer, frame, now_us: directory.claimed(peer, frame),
             ClientAnswer: lambda peer, frame, now_us: directory.answered(frame),
-            ClientMoved: lambda peer, frame, now_us: directory.moved(frame),
+            ClientMoved: lambda peer, frame, now_us: directory.moved(frame, peer),
             ClientReleased: lambda peer, frame, now_us: directory.released(peer, frame),
             WillTold: lambda peer, frame, now_us: wills.told(frame, now_us),
             WillDropped: lambda peer, frame, now_us: wills.taken_back(peer, frame),
@@ -132,6 +134,7 @@ class Node:
             Gossip: lambda peer, frame, now_us: changes.carry_out(
                 coordinator.heard_of(peer, frame.rumours, frame.whole, now_us), now_us
             ),
+            Followers: self._followers_told,
             Rest: lambda peer, frame, now_us: greetings.rests(peer),
             ClockTold: lambda peer, frame, now_us: greetings.time_told(frame),
         }
@@ -172,7 +175,7 @@ class Node:
         ways = self.router.ways
         if ways.leads:
             effects += self._led(ways, now_us)
-        unsaid = self.descriptions.unsaid()
+        unsaid = self.descriptions.unsaid(self._changes.is_mixed)
         if unsaid:
             effects += self._outgoing.counted(self._changes.proposed(unsaid, now_us))
         due = self.wills.tick(now_us)
@@ -257,6 +260,10 @@ class Node:
         self.exchange.was_heard(peer, hello.echo_us, now_us)
         return effects + self.greetings.compare_clocks(peer, hello, now_us)
 
+    def _followers_told(self, peer: str, frame: Followers, now_us: int) -> list[Effect]:
+        self.coordinator.counted(peer, frame.mark, int.from_bytes(frame.bits, "little"))
+        return []
+
     def subscribed(self, topic_filter: str, now_us: int, members: int = 1) -> list[Effect]:
         """The broker's own clients want a filter; for a shared subscription `members` says how many of them."""
         return self._outgoing.counted(self.exchange.wanted(topic_filter, members, now_us))
@@ -281,12 +288,14 @@ class Node:
             self.wills.restore(peer, frame)
         elif isinstance(frame, Owed):
             self.exchange.restore_owed(frame, now_us)
+        elif isinstance(frame, ClockCompared) and self.is_peer(peer):
+            self.greetings.restore(peer, frame)
 
     def snapshot(self) -> list[Keep]:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
         kept = [Keep("", Facts((earlier,))) for earlier in self.descriptions.facts()]
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
-        return kept + self.exchange.snapshot() + self.wills.snapshot()
+        return kept + self.greetings.snapshot() + self.exchange.snapshot() + self.wills.snapshot()
 
     # What the host asks.
 

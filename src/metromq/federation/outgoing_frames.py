@@ -1,7 +1,7 @@
 """What leaves for peers: frames to those within reach, counted; no I/O."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from metromq.federation.effects import Effect, Send
@@ -36,6 +36,8 @@ class OutgoingFrames:
     def counted(self, effects: list[Effect]) -> list[Effect]:
         """Frames to peers that cannot be reached are left out: digests mend what they would have said."""
         sent: list[Effect] = []
+        if not effects and not self._parting:
+            return sent
         for effect in effects:
             if isinstance(effect, Send):
                 if effect.peer not in self._up and effect.peer not in self._parting:
@@ -51,4 +53,4 @@ class OutgoingFrames:
     def _said(self, peer: str, frame: Interest) -> Interest:
         """With the time, so that the peer sees when it was held up on its way."""
         said = self._greetings.spoken_to(peer) >= SAID_SINCE
-        return replace(frame, said_us=self._wall_us()) if said else frame
+        return Interest(frame.whole, frame.wanted, frame.unwanted, self._wall_us()) if said else frame

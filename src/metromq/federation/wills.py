@@ -162,7 +162,7 @@ class Wills:
 
     def is_waiting(self) -> bool:
         """Whether wills of lost brokers will be due."""
-        return any(self._kept.get(broker) for broker in self._gone)
+        return bool(self._gone) and any(self._kept.get(broker) for broker in self._gone)
 
     def tick(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []

@@ -8,6 +8,8 @@ reader of their own (`wire.reader`), because there every refusal is a peer's fau
 import struct
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from metromq.errors import BytesDamaged
 
 _U16: Final = struct.Struct("<H")
@@ -16,6 +18,10 @@ _U64: Final = struct.Struct("<Q")
 _I64: Final = struct.Struct("<q")
 _BYTES: Final = tuple([bytes((value,)) for value in range(256)])
 NUMBER_BYTES: Final = 10  # at most, for a number of the short kind
+MOST_SPELT: Final = 1024  # numbers whose bytes are kept
+QUICK_BITS: Final = 56  # numbers of so few fit into a machine word, sign and all
+
+_SPELT: dict[int, bytes] = {}
 
 
 @final
@@ -56,10 +62,24 @@ class Packer:
         if value < 0:
             raise ValueError(f"{value} has no bytes")
         parts = self.parts
-        while value > 0x7F:
+        while value >> QUICK_BITS:
             parts.append(_BYTES[value & 0x7F | 0x80])
             value >>= 7
-        parts.append(_BYTES[value])
+        left: i64 = value
+        while left > 0x7F:
+            parts.append(_BYTES[left & 0x7F | 0x80])
+            left >>= 7
+        parts.append(_BYTES[left])
+        return self
+
+    def constant(self, value: int) -> "Packer":
+        """A `number` that is written again and again, such as a digest: its bytes are remembered."""
+        spelt = _SPELT.get(value)
+        if spelt is None:
+            if len(_SPELT) >= MOST_SPELT:
+                _SPELT.clear()
+            spelt = _SPELT[value] = Packer().number(value).done()
+        self.parts.append(spelt)
         return self
 
     def short_blob(self, value: bytes) -> "Packer":
@@ -117,8 +137,25 @@ class Unpacker:
         return self._text(self.blob())
 
     def number(self) -> int:
-        data, place, value, shift = self.data, self.position, 0, 0
-        end = min(place + NUMBER_BYTES, len(data))
+        data = self.data
+        place: i64 = self.position
+        end: i64 = len(data)
+        quick: i64 = 0
+        shift: i64 = 0
+        while place < end and shift < QUICK_BITS:
+            byte: i64 = data[place]
+            place += 1
+            if byte < 0x80:
+                self.position = place
+                return quick | byte << shift
+            quick |= (byte & 0x7F) << shift
+            shift += 7
+        return self._long_number(quick, shift, place)
+
+    def _long_number(self, value: int, shift: int, place: int) -> int:
+        """The rest of one that is too long to be read quickly, or has no end."""
+        data = self.data
+        end = min(self.position + NUMBER_BYTES, len(data))
         while place < end:
             byte = data[place]
             place += 1

@@ -17,8 +17,10 @@ from metromq.federation.links.frames import (
     ClientClaim,
     ClientMoved,
     ClientReleased,
+    ClockCompared,
     ClockTold,
     Facts,
+    Followers,
     Frame,
     Gossip,
     Hello,
@@ -36,11 +38,17 @@ from metromq.protocol.session.message import KIND_LINK, Message
 TEXT = st.text(max_size=12)
 NUMBER = st.integers(0, 1 << 62)
 BEATS = st.builds(Beat, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, st.booleans())
-GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), st.just(0), st.just(False))
-WIDE_GREETINGS = st.builds(Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), NUMBER, st.booleans())
+GREETINGS = st.builds(
+    Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), st.just(0), st.just(False), st.just(0)
+)
+WIDE_GREETINGS = st.builds(
+    Greeting, NUMBER, NUMBER, st.lists(BEATS, max_size=4).map(tuple), NUMBER, st.booleans(), NUMBER
+)
+BEFORE_COUNTS = WIDE_GREETINGS.map(lambda greeting: greeting._replace(following=0))
 RUMOURS = st.builds(Rumour, TEXT, NUMBER, NUMBER, st.integers(0, 2))
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Hello, st.just(VERSION), NUMBER, WIDE_GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER, NUMBER),
+    st.builds(Hello, st.just(VERSION - 1), NUMBER, BEFORE_COUNTS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER, NUMBER),
     st.builds(Hello, st.just(OLDEST), NUMBER, GREETINGS, NUMBER, TEXT, NUMBER, NUMBER, NUMBER, st.just(0)),
     st.builds(Facts, st.lists(st.builds(Fact, TEXT, TEXT, TEXT, NUMBER, TEXT), max_size=4).map(tuple)),
     st.builds(
@@ -52,7 +60,9 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     ),
     st.builds(ClockTold, NUMBER),
     st.builds(Owed, TEXT, st.lists(TEXT, max_size=3).map(tuple), NUMBER),
+    st.builds(ClockCompared, NUMBER, NUMBER),
     st.builds(Gossip, st.lists(RUMOURS, max_size=4).map(tuple), st.booleans()),
+    st.builds(Followers, NUMBER, st.binary(max_size=30)),
     st.just(Rest()),
     st.just(InterestRequest()),
     st.builds(RetainedRequest, st.lists(TEXT, max_size=4).map(tuple)),

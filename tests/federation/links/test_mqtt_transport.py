@@ -171,3 +171,35 @@ def test_a_way_that_carries_parcels_needs_no_pings() -> None:
     world.now += KEEPALIVE_S
     world.transport.tick(world.now)
     assert world.stream.take() == [Pingreq()], "in silence it does"
+
+
+def test_a_peer_that_comes_by_itself_is_dialled_at_once() -> None:
+    world = World()
+    world.now = 100.0
+    assert world.line is not None
+    world.line.closed("the network is gone")
+    for _ in range(5):  # tries that are not answered: the pauses between them grow
+        world.now += 10.0
+        world.transport.tick(world.now)
+        world.now += 10.0
+        world.transport.tick(world.now)
+    hanging = world.line
+    world.now += 0.01
+    world.transport.came(PEER)
+    world.transport.tick(world.now)
+    assert world.line is not hanging, "without the rest of the pause"
+    hanging = world.line
+    world.now += 0.5
+    world.transport.came(PEER)
+    world.transport.tick(world.now)
+    assert world.line is hanging, "a try that has only begun goes on"
+    world.now += 1.0
+    world.transport.came(PEER)
+    world.transport.tick(world.now)
+    assert world.line is not hanging, "one that began when the peer could not be reached does not"
+    world.let_in()
+    before = len(world.problems)
+    world.now += 5.0
+    world.transport.came(PEER)
+    world.transport.came("stranger")
+    assert len(world.problems) == before, "a way that is open stays"

@@ -49,6 +49,31 @@ def test_qos_0_may_come_twice_to_a_client_that_moves(qos: int, broker: str, expe
     assert rules(seen) == expected
 
 
+@pytest.mark.parametrize(
+    ("fault", "at", "again_at", "qos", "expected"),
+    [
+        ("power", 5.1, 6.0, 0, set()),
+        ("tear", 5.1, 6.0, 0, set()),
+        ("kill", 5.1, 6.0, 0, {"twice"}),
+        ("power", 4.9, 6.0, 0, {"twice"}),
+        ("power", 7.5, 6.0, 0, {"twice"}),
+        ("power", 5.1, 8.0, 0, {"twice"}),
+        ("power", 5.1, 6.0, 2, {"twice"}),
+    ],
+    ids=["power cut", "torn record", "only killed", "before", "acknowledged", "not sent again", "QoS 2"],
+)
+def test_qos_0_may_come_twice_if_a_power_cut_undid_the_message(
+    fault: str, at: float, again_at: float, qos: int, expected: set[str]
+) -> None:
+    seen = city()
+    publish(seen, "m", 5.0)
+    seen.published[0].acked = 7.0
+    connect(seen, "p", "b0", again_at)
+    seen.faults.append((at, f"  {at:.3f}  {fault} #0"))
+    deliver(seen, "s", "m", 5.05, 6.5, qos=qos)
+    assert rules(seen) == expected
+
+
 def test_qos_0_comes_once_to_a_client_that_stays() -> None:
     seen = city()
     publish(seen, "m", 5.0, qos=1)
@@ -77,24 +102,22 @@ def test_who_goes_on_with_its_session_gets_a_message_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("forgotten", "present", "apart", "expected"),
-    [
-        ("m", False, True, set()),
-        ("other", False, True, {"lost"}),
-        ("m", True, True, {"lost"}),
-        ("m", False, False, {"lost"}),
-    ],
+    ("forgotten", "present", "apart", "is_kept"),
+    [("m", False, True, True), ("other", False, True, False), ("m", True, True, False), ("m", False, False, False)],
     ids=["cut off", "it never came", "not anew", "within reach"],
 )
+@pytest.mark.parametrize("to", ["b0", "b2"])
+@pytest.mark.parametrize(("topic_filter", "rule"), [("#", "lost"), ("$share/g/#", "shared lost")])
 def test_what_a_client_forgot_when_it_began_anew_is_released_by_its_old_broker_that_is_cut_off(
-    forgotten: str, present: bool, apart: bool, expected: set[str]
+    forgotten: str, present: bool, apart: bool, is_kept: bool, to: str, topic_filter: str, rule: str
 ) -> None:
     seen = city()
+    seen.subscriptions[0].topic_filter = topic_filter
     publish(seen, "m", 5.0)
     connect(seen, "s", "b1", 6.0, present=present)
-    connect(seen, "s", "b0", 7.0, apart=apart)
+    connect(seen, "s", to, 7.0, apart=apart)
     seen.forgotten.add(("s", forgotten))
-    assert rules(seen) == expected
+    assert rules(seen) == (set() if is_kept else {rule})
 
 
 @pytest.mark.parametrize(("after_s", "expected"), [(0.5 * LAG_S, set()), (2 * LAG_S, {"lost"})])
@@ -196,6 +219,13 @@ def willed(delay_s: float, ended: float, back: float, broker: str = "b1", fired:
     return seen
 
 
+def unanswered(seen: Seen, at: float) -> Seen:
+    """The last CONNECT was not answered; another one was, later."""
+    seen.connections[-1].asked, seen.connections[-1].opened = at, FOREVER
+    connect(seen, "c", "b1", 120.0)
+    return seen
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
@@ -208,6 +238,8 @@ def willed(delay_s: float, ended: float, back: float, broker: str = "b1", fired:
         (willed(5.0, 30.0, 36.0), set()),
         (broken(willed(5.0, 30.0, 33.0), 25.0), set()),
         (willed(0.0, 30.0, 70.0, fired=False), {"will"}),
+        (unanswered(willed(5.0, 30.0, 33.0, fired=False), 33.0), set()),
+        (unanswered(willed(5.0, 30.0, 33.0, fired=False), 70.0), {"will"}),
     ],
     ids=[
         "went on at another broker",
@@ -219,6 +251,8 @@ def willed(delay_s: float, ended: float, back: float, broker: str = "b1", fired:
         "back too late",
         "something was broken",
         "lost, and nobody fires it",
+        "perhaps back in time",
+        "perhaps back too late",
     ],
 )
 def test_a_will_fires_when_its_client_is_lost_and_not_when_it_moves(seen: Seen, expected: set[str]) -> None:

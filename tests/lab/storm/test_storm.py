@@ -11,7 +11,7 @@ from metromq.federation.announcer import Announcer
 from metromq.federation.directory import Directory
 from metromq.federation.host.arrivals import Arrivals
 from metromq.federation.host.catch_up import CatchUp
-from metromq.federation.host.copies import Copies
+from metromq.federation.host.copies import ShareChoice
 from metromq.federation.host.departures import Departure, Departures
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Roaming
@@ -258,7 +258,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
     "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", takes_all_for_acknowledged),
-    "every broker serves a shared subscription": (Copies, "picks_share", lambda _: lambda *_: True),
+    "every broker serves a shared subscription": (ShareChoice, "serves", lambda _: lambda *_: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),

@@ -25,6 +25,18 @@ def test_a_message_at_qos_0_is_not_had_for_sure() -> None:
     assert unpack_seen(seen.pack()).holds_fleeting("b1", 7)
 
 
+def test_what_was_sent_at_qos_0_counts_as_had_when_its_client_asks_for_more() -> None:
+    seen = SeenIds()
+    seen.add("b1", 9)
+    seen.add_fleeting("b1", 7)
+    seen.add_fleeting("b2", 3)
+    assert seen.settle()
+    assert not seen.settle()
+    seen.add_fleeting("b1", 8)
+    assert [seen.holds("b1", offset) for offset in (7, 8, 9)] == [True, False, True]
+    assert seen.holds("b2", 3)
+
+
 def test_no_bytes_are_nothing() -> None:
     assert not unpack_seen(b"").holds("b1", 0)
 

@@ -15,6 +15,7 @@ from mypy_extensions import mypyc_attr
 from metromq.federation.city import City
 from metromq.federation.coordination.contacts import EVERYBODY, Contacts
 from metromq.federation.coordination.facts import AREA, BROKER, CITY, Book, Change, Fact
+from metromq.federation.coordination.following import Following
 from metromq.federation.coordination.rumours import Rumour
 from metromq.federation.coordination.succession import Succession
 
@@ -39,6 +40,7 @@ class Greeting(NamedTuple):
     beats: tuple[Beat, ...]
     lost: int = 0  # digest of whom the sender takes for lost, where not everybody greets everybody
     asks: bool = False  # the sender watches the receiver, and wants to be greeted too
+    following: int = 0  # digest of who follows the city's description, in a large city; since version 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,22 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """For a peer's coordinator: who follows the description of this mark, see following.py."""
+
+    peer: str
+    mark: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """A member that no link is kept to was lost or has started anew: what it was told before may be lost, too."""
 
     name: str
 
 
-Event = MemberJoined | MemberLeft | AliveChanged | FactsChanged | CityChanged | Greet | Tell | Spread | Returned
+Event = MemberJoined | MemberLeft | AliveChanged | FactsChanged | CityChanged | Greet | Tell | Spread | Count | Returned
 ReadsCity = Callable[[Fact], tuple[City, Succession]]  # raises PeerViolation for a description that makes no sense
 
 
@@ -124,9 +135,12 @@ class Coordinator(ABC):
         # Areas that the city's routing does not have are nobody's business.
         self.book = Book(city.names, succession.first(), succession.fixed | {AREA})
         self.reads_city: ReadsCity | None = None  # None: descriptions are passed on, and not followed
+        self.writes_city: Callable[[], str] = str  # the city as it is now, as the value of a fact would say it
         self.worker = ""  # the coordination worker that decides for this broker; empty: none does at the moment
         self.workers: tuple[str, ...] = ()  # all of them that are there, the one that leads them first
+        self.following = Following()  # used in large cities
         self._followed = self.book.get(CITY, CITY)
+        self._text_before = ""  # the description before
         self._news: list[Event] = []  # of an adopted description: told before all else,
         self._gone: list[MemberLeft] = []  # and after it
 
@@ -173,6 +187,17 @@ class Coordinator(ABC):
         """The peer's coordinator has passed on what is said of others."""
         return []
 
+    def counted(self, peer: str, mark: int, bits: int) -> None:  # noqa: B027
+        """The peer's coordinator has said who follows the city's description."""
+
+    def says_by_fact(self) -> bool:
+        """Whether this broker says by a fact which description it follows."""
+        return True
+
+    def patch_of(self, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+        """The same facts, shorter, for who follows the description before; empty: there is no shorter way."""
+        return ()
+
     def overslept(self, now_us: int, pause_us: int) -> None:  # noqa: B027
         """This broker itself stood still and heard nobody; the silence of that time says nothing about the others."""
 
@@ -192,6 +217,7 @@ class Coordinator(ABC):
         fact = max((fact for fact in facts if fact.kind == CITY), key=lambda one: one.version, default=None)
         if fact is None or fact.version <= self._followed.version or self.reads_city is None:
             return ()
+        self._text_before = self._followed.value or self.writes_city()
         self.city, self.succession = self.reads_city(fact)
         changes = self.book.merge((fact,))
         before, self._followed = self._followed, fact

@@ -25,6 +25,7 @@ from metromq.federation.coordination.coordinator import (
     AliveChanged,
     Beat,
     Coordinator,
+    Count,
     Event,
     Greet,
     Greeting,
@@ -32,7 +33,8 @@ from metromq.federation.coordination.coordinator import (
     Spread,
     Tell,
 )
-from metromq.federation.coordination.facts import BROKER, CITY, FOLLOWS, Change, Fact
+from metromq.federation.coordination.facts import BROKER, CITY, FOLLOWS, PATCH, Change, Fact
+from metromq.federation.coordination.patches import patch_between, patched
 from metromq.federation.coordination.rumours import ALIVE, DOUBTED, LOST, Rumour, Rumours
 from metromq.federation.coordination.succession import Succession
 from metromq.federation.coordination.watch import Watch
@@ -51,7 +53,7 @@ class EmbeddedCoordinator(Coordinator):
         self._rumours = Rumours()
         self.watch = Watch(city, name, self._rumours)
         self._alive = self.book.members
-        self._judged = -1, -1  # revisions of the watch and of the book at which everybody that owned anything lived
+        self._judged = -1, -1  # revisions of the watch and of the book at which nothing was left to take over
         self._counted = -1  # the revision of the watch at which the living were told
         self._counted_at = -1  # and at which they were counted
         self._living_now: tuple[str, ...] = ()
@@ -61,6 +63,9 @@ class EmbeddedCoordinator(Coordinator):
         self._contacts: Contacts = EVERYBODY
         self._reclaimed = -1  # the revision of the book in which nothing was left to claim back
         self._unsaid: dict[Fact, str] = {}  # who follows, to be passed on at the next tick, and who said so
+        self._said_by_fact = -1  # the newest description that somebody said by a fact to follow
+        self._unread: dict[str, int] = {}  # peers that told of a description that we could not read, and its epoch
+        self._miscounts: set[str] = set()  # peers whose last greeting had another count of who follows
         self._count_members(now_us)
 
     # What happens.
@@ -78,13 +83,13 @@ class EmbeddedCoordinator(Coordinator):
                 greeting = self._greeting(now_us)
                 events += [Greet(peer, greeting) for peer in due]
         events += self._spread((), "", now_us)
-        events += self._pass_on()
+        events += self._pass_on() + self._count_on()
         events += self._changed(self._claims(now_us), "", now_us)
         events += self._living(now_us)
         return events
 
     def next_us(self, now_us: int) -> int:
-        if self._unsaid:
+        if self._unsaid or self.following.is_news:
             return now_us
         doubted_us = self._rumours.next_us()
         next_us = self.watch.next_us(now_us)
@@ -107,7 +112,7 @@ class EmbeddedCoordinator(Coordinator):
             events.append(Greet(peer, self._wide_greeting(peer, now_us)))
         own = [Rumour(peer, beat.incarnation, beat.count, ALIVE) for beat in greeting.beats if beat.broker == peer]
         events += self._spread([one for one in own if self._rumours.of(peer).state != ALIVE], peer, now_us)
-        return events + self._compare(peer, greeting)
+        return events + self._compare(peer, greeting) + self._compare_counts(peer, greeting)
 
     def _compare(self, peer: str, greeting: Greeting) -> list[Event]:
         """News travels while peers greet each other: only who differs twice in a row has missed something."""
@@ -125,6 +130,40 @@ class EmbeddedCoordinator(Coordinator):
         if greeting.lost != self._rumours.digest():
             events.append(Spread(peer, self._rumours.all_lost(), True))
         return events
+
+    # Who follows the city's description.
+
+    def says_by_fact(self) -> bool:
+        """In a large city only where somebody of an earlier release does, which could not count us otherwise."""
+        return not self.watch.is_wide or self._said_by_fact == self._followed.epoch
+
+    def counted(self, peer: str, mark: int, bits: int) -> None:
+        self.following.hear(mark, bits)
+
+    def _count_on(self) -> list[Event]:
+        following = self.following
+        if not self.watch.is_wide or not following.epoch:
+            return []
+        if not following.has(self.name) and self.book.is_member(self.name):
+            following.add(self.name)
+        if not following.is_news:
+            return []
+        following.is_news = False
+        return [self._count_for(peer) for peer in self.watch.others()]
+
+    def _count_for(self, peer: str) -> Count:
+        return Count(peer, self.following.mark, self.following.bits)
+
+    def _compare_counts(self, peer: str, greeting: Greeting) -> list[Event]:
+        """As for facts: only who differs twice in a row has missed something."""
+        if greeting.following == self.following.digest():
+            self._miscounts.discard(peer)
+        elif peer in self._miscounts:
+            self._miscounts.discard(peer)
+            return [self._count_for(peer)]
+        else:
+            self._miscounts.add(peer)
+        return []
 
     # What is said of those that are not watched here.
 
@@ -193,8 +232,36 @@ class EmbeddedCoordinator(Coordinator):
             events += [Spread(peer, told) for peer in self.watch.others() if peer != source or found]
         return events
 
+    def patch_of(self, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+        followed = self._followed
+        if not self.watch.is_wide or not self._text_before or followed not in facts:
+            return ()
+        patch = Fact(PATCH, CITY, followed.owner, followed.epoch, patch_between(self._text_before, followed.value))
+        return tuple([patch if fact is followed else fact for fact in facts])
+
+    def _whole(self, peer: str, patch: Fact) -> list[Fact] | None:
+        """The description that a peer tells by a patch, if it is news; None: we follow another one than it thinks."""
+        self._unread.pop(peer, None)
+        if (patch.epoch, patch.owner) <= (self._followed.epoch, self._followed.owner):
+            return []
+        text = patched(self._followed.value or self.writes_city(), patch.value)
+        if text is None:
+            self._unread[peer] = patch.epoch
+            return None
+        return [Fact(CITY, CITY, patch.owner, patch.epoch, text)]
+
     def told(self, peer: str, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
         """Takes over newer facts, and claims the own home back at once when they give it to someone else."""
+        patch = next((fact for fact in facts if fact.kind == PATCH), None)
+        if patch is not None and not patch.value:
+            return [Tell(peer, self.book.facts())]
+        if patch is not None:
+            whole = self._whole(peer, patch)
+            if whole is None:
+                return [Tell(peer, (Fact(PATCH, CITY, self.name, patch.epoch),))]
+            facts = (*whole, *[fact for fact in facts if fact.kind != PATCH])
+        elif self._unread.get(peer, -1) > self._followed.epoch and not any(fact.kind == CITY for fact in facts):
+            return []  # they may make no sense without the description, which it is about to tell
         adopted = self.adopt(facts, now_us)
         joining = {fact.key for fact in facts if fact.kind == BROKER}
         for fact in facts:
@@ -222,6 +289,8 @@ class EmbeddedCoordinator(Coordinator):
     def city_changed(self, now_us: int) -> None:
         self.watch.city_changed(self.city)
         self._count_members(now_us)
+        self.following.begin(self._followed, self.city.names)
+        self._miscounts.clear()
 
     def overslept(self, now_us: int, pause_us: int) -> None:
         self.watch.overslept(now_us, pause_us)
@@ -260,7 +329,8 @@ class EmbeddedCoordinator(Coordinator):
         """Of others it says only what the peer can use: of those that it watches too."""
         beats = (self._own_beat(), *self.watch.beats_for(peer, now_us))
         digests = self.book.digest(), self._rumours.digest()
-        return Greeting(self.incarnation, digests[0], beats, digests[1], self.watch.watches(peer))
+        watches, following = self.watch.watches(peer), self.following.digest()
+        return Greeting(self.incarnation, digests[0], beats, digests[1], watches, following)
 
     def _own_beat(self) -> Beat:
         return Beat(self.name, self.incarnation, self._count, self._clients, 0)
@@ -275,6 +345,7 @@ class EmbeddedCoordinator(Coordinator):
         named = {change.after.key for change in changes if change.after.kind == BROKER}
         told = {*self.watch.others(), *named, *self.leaving()} - {self.name}
         if self.watch.is_wide and all(change.after.kind == FOLLOWS for change in changes):
+            self._followers_said(changes)
             self._unsaid.update((change.after, source) for change in changes)
             told = set()
         events = self.events_of(changes, tuple(sorted(peer for peer in told if peer != source or claimed)))
@@ -283,8 +354,14 @@ class EmbeddedCoordinator(Coordinator):
             events += self._living(now_us)
         return events
 
+    def _followers_said(self, changes: tuple[Change, ...]) -> None:
+        for change in changes:
+            if change.after.epoch == self._followed.epoch:
+                self._said_by_fact = change.after.epoch
+                self.following.add(change.after.key)
+
     def _pass_on(self) -> list[Event]:
-        """Everybody says which description it follows, and nobody is in a hurry to hear it: many at a time."""
+        """Where it is said by facts, everybody does so, and nobody is in a hurry to hear it: many at a time."""
         unsaid, self._unsaid = self._unsaid, {}
         events: list[Event] = []
         for peer in self.watch.others() if unsaid else ():
@@ -309,6 +386,8 @@ class EmbeddedCoordinator(Coordinator):
         for fact in orphans:
             if self.succession.heir(fact, living) == self.name:
                 found += self._claim(fact)
+        if judged == (self.watch.revision, self.book.revision) and not self.succession.heir_varies:
+            self._judged = judged  # all of it is for others to claim, until somebody else is lost or something is said
         return tuple(found)
 
     def _reclaim(self) -> list[Change]:

@@ -21,6 +21,9 @@ SUBSCRIBER: Final = "subscriber"  # broker/topic -> the broker, which wants the 
 REQUEST: Final = "request"  # what a broker asks a coordination worker (routing/workers.py); never in a broker's book
 WANTED: Final = "wanted"  # broker/filter -> the broker, whose clients want it; only workers need to know
 CITY: Final = "city"  # "city" -> the broker at which the city was changed last, with its description
+PATCH: Final = (
+    "patch"  # "city" -> as CITY, with the difference to the description before; empty: the owner asks for CITY
+)
 FOLLOWS: Final = "follows"  # broker -> itself; its epoch is that of the city's description by which it works
 BROKER: Final = "broker"  # broker -> itself, with its address; without an owner: it has left the city for good
 
@@ -62,7 +65,7 @@ class _First:
             self.kinds.setdefault(fact.kind, {})[fact.key] = fact
             if fact.owner and fact.kind not in ABOUT_BROKERS:
                 self.by_owner.setdefault(fact.owner, []).append(fact)
-        self.digest = sum(_weight(fact) for fact in facts) & DIGEST_MASK
+        self.digest = sum(weight(fact) for fact in facts) & DIGEST_MASK
         self._before: _First | None = None  # whose difference to these is known
         self._differing: list[Fact] = []
 
@@ -171,7 +174,7 @@ class Book:
             changes.append(Change(before, fact))
         if changes:
             self.revision += 1
-            self._digest += sum(_weight(change.after) - _weight(change.before) for change in changes)
+            self._digest += sum(weight(change.after) - weight(change.before) for change in changes)
             self._digest &= DIGEST_MASK
             if any(change.after.kind == BROKER for change in changes):
                 self._count_members()
@@ -196,7 +199,7 @@ class Book:
         self._digest = self._first.digest
         for fact in self.said():
             now = self._first.kinds.get(fact.kind, {}).get(fact.key)
-            self._digest += _weight(fact) - (_weight(now) if now is not None else 0)
+            self._digest += weight(fact) - (weight(now) if now is not None else 0)
         self._digest &= DIGEST_MASK
         self._count_members()
 
@@ -228,7 +231,7 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=65_536)
-def _weight(fact: Fact) -> int:
+def weight(fact: Fact) -> int:
     """The digest of a book is the sum of these, so it follows changes without being counted anew."""
     if fact.epoch < 0:
         return 0  # nothing is known

@@ -27,11 +27,13 @@ class Succession(ABC):
     """`kind` is the kind of fact that makes up the routing's topic table; empty: it has none.
 
     `fixed` are kinds whose keys are known from the start: facts with other keys are ignored. `is_orderly`: keys may
-    change hands in steps in which everybody has a part.
+    change hands in steps in which everybody has a part. `heir_varies`: who inherits may change though nobody has
+    come or gone and nothing was said.
     """
 
     kind: str = ""
     is_orderly: bool = True
+    heir_varies: bool = True
     fixed: frozenset[str] = frozenset()
 
     @abstractmethod

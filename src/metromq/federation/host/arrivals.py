@@ -1,7 +1,10 @@
 """Sessions that come from another broker: takes their pieces, and lets nothing overtake what is older."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 from metromq.federation.effects import Effect
 from metromq.federation.host.catch_up import CatchUp
@@ -18,8 +21,9 @@ ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and s
 
 @final
 class ArrivingSession:
-    def __init__(self, number: int, merges: bool) -> None:
+    def __init__(self, number: int, taken_us: int, merges: bool) -> None:
         self.number = number
+        self._taken_us = taken_us
         self.merges = merges  # into a session that is here already, and whose client goes on with it
         self.complete = False
         self.left_over: list[Entry] = []  # what came here for the session while it was away
@@ -28,6 +32,14 @@ class ArrivingSession:
         self.probed: set[str] | None = None  # whose markers the old broker waits for; None: it has said whose
         self._newest: dict[str, int] = {}  # of each origin, of what has come
         self._last = -1  # the session's sequence behind it; -1: something may be out of order
+
+    def came_by(self, piece: Piece) -> bool:
+        """Whether the old broker begins the same move again, after a restart, and all of it has come before.
+
+        What it knows of subscriptions is as old as the move: the client may have asked for something else since.
+        """
+        is_same = piece.taken_us == self._taken_us and piece.number != self.number
+        return bool(piece.flags & FIRST) and self.complete and is_same
 
     def begins_behind(self, sequence: int) -> None:
         self._last = sequence
@@ -46,6 +58,7 @@ class ArrivingSession:
         return self._last == sequence and self.is_alone and not self.left_over and not self.missed
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Arrivals:
     def __init__(
@@ -75,21 +88,30 @@ class Arrivals:
     def take(self, old: str, piece: Piece) -> Session:
         """The session that the piece belongs to."""
         session = self._hub.sessions.get(piece.client)
-        if piece.flags & FIRST or session is None:
+        known = self.by_client.get(piece.client, {}).get(old)
+        if session is not None and known is not None and known.came_by(piece):
+            known.number = piece.number
+            self.probe(old, piece)
+        elif piece.flags & FIRST or session is None:
             self.probe(old, piece)
             session = self._begin(old, piece, session)
         arrival = self.by_client.get(piece.client, {}).get(old)
         if arrival is not None and arrival.number != piece.number:
             arrival = None
         is_aligned = arrival is not None and not arrival.merges and not arrival.complete
+        is_apart = arrival is None or arrival.merges
         before = session.backlog.sequence
         came_later = arrival is not None and arrival.complete
+        has_late = False
         for item in piece.waiting:
-            if self._queue(session, item, is_aligned) and came_later:
+            if self._queue(session, item, is_aligned, is_apart) and came_later:
+                has_late = True
                 self._count(item.message)
+        if has_late and session.connection is None:  # nobody waits for what is newer
+            self._put_in_order(session)
         if arrival is not None:
             arrival.came(piece.waiting, before, session.backlog.sequence)
-        if arrival is not None and piece.flags & COMPLETE:
+        if arrival is not None and piece.flags & COMPLETE and not arrival.complete:
             self._completed(session, arrival, piece)
         self._hub.delivery.suspect(session)  # the rights here count, not those of the broker that queued it
         return session
@@ -104,7 +126,7 @@ class Arrivals:
             self._departures.again(piece.client, seen)
         resumes = session is not None and not returns and not passes and _is_newer(piece, session)
         merges = session is not None and not returns and not resumes
-        arrival = ArrivingSession(piece.number, merges)
+        arrival = ArrivingSession(piece.number, piece.taken_us, merges)
         arrivals = self.by_client.setdefault(piece.client, {})
         for other in arrivals.values():
             other.is_alone = arrival.is_alone = False
@@ -172,7 +194,7 @@ class Arrivals:
             self._requeue(session, entry)
         for topic_filter, age_us in arrival.missed:
             self._catch_up.for_session(session, topic_filter, age_us)
-        self._timers.at(self._hub.clock.now + ORDER_S, lambda: self._release(session, arrival))
+        self._timers.at(self._hub.clock.now + ORDER_S, partial(self._release, session, arrival))
 
     def _count_on(self, session: Session, sequence: int) -> None:
         """The client may know packet identifiers up to this one: they must not stand for other messages."""
@@ -228,11 +250,12 @@ class Arrivals:
         if counts.recording:
             counts.of(message.topic).delivered(1, 0, 1, len(message.payload), message.origin)
 
-    def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> bool:
+    def _queue(self, session: Session, item: Waiting, is_aligned: bool, is_apart: bool) -> bool:
         """False: the client has had it."""
         hub = self._hub
-        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one.
-        for_sure = not is_aligned and _wants_surely(session, item.message.topic)
+        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one. A session
+        # that is whole has asked for less since it was queued.
+        for_sure = is_apart and not is_aligned and _wants_surely(session, item.message.topic)
         if hub.delivery.came_already(session, item.message, for_sure):
             return False
         if not is_aligned:
@@ -294,7 +317,7 @@ class Arrivals:
 def _go_on(session: Session, piece: Piece, kept: list[int]) -> None:
     """The client knows the session that comes, with its packet identifiers."""
     session.clean_us = max(session.clean_us, piece.clean_us)
-    session.incoming = dict.fromkeys([*piece.incoming, *kept])
+    session.incoming = dict.fromkeys([*piece.incoming, *kept], 0)
     session.arrival = piece.number
     session.is_stale = False
     session.arriving = True

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.errors import OffsetsGone
 from metromq.federation.distribution import HOLD
 from metromq.federation.effects import GoAround, HandOver, Release, Replay, Reroute
@@ -19,6 +21,7 @@ from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Mes
 from metromq.protocol.topics import matches
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class CatchUp:
     """Finds what it is by its age (marks.py says where the journal stood when)."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.federation.distribution import HELD, NOWHERE, Arrival, Distribution, joined, pass_shares, shares_for
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, PASSED, LinkMessage
@@ -18,6 +20,15 @@ HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
 HANDED_SIZE: Final = 100  # of each, beside the brokers' names
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
+@final
+class ShareChoice:
+    """Which shared subscriptions are served here."""
+
+    def serves(self, shares: tuple[str, ...], group: str, filter: str) -> bool:
+        return f"$share/{group}/{filter}" in shares
+
+
 @final
 class Copies(RemoteCheck):
     def __init__(self, hub: Hub, node: Node, inbox: Inbox, wants: Callable[[str], None]) -> None:
@@ -30,6 +41,7 @@ class Copies(RemoteCheck):
         self._sender = ""
         self._routed: Message | None = None
         self._route: Distribution = NOWHERE
+        self._choice = ShareChoice()
         self._durable: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
         # The same at QoS 0, which takes no second way.
         self._fleeting: Remembered[Distribution, list[LinkCopy]] = Remembered(COPIES_BYTES)
@@ -75,8 +87,7 @@ class Copies(RemoteCheck):
         return [self.for_hop(hop) for hop in route.hops if not hop.durable_only]
 
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
-        shares = self._routing(message).shares
-        return bool(shares) and f"$share/{group}/{filter}" in shares
+        return self._choice.serves(self._routing(message).shares, group, filter)
 
     def _routing(self, message: Message) -> Distribution:
         if message is not self._routed:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from metromq.federation.hop import Hop
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.session_parcels import (
@@ -53,6 +55,7 @@ class Departure:
         self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Departures:
     def __init__(self, hub: Hub, node: Node, copies: Copies, arrives: Callable[[str], bool]) -> None:

@@ -319,6 +319,12 @@ class Host:
 
     # --- what comes through other brokers -------------------------------------------------------------------------
 
+    def peer_came(self, peer: str, journal: str) -> None:
+        """A peer has opened a link to us, and has proved its name."""
+        self.journal_told(peer, journal)
+        if self._links.transport is not None:
+            self._links.transport.came(peer)
+
     def journal_told(self, peer: str, journal: str) -> None:
         """A peer that has proved its name says which journal its sequences count in."""
         try:

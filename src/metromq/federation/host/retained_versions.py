@@ -5,7 +5,10 @@ that filter, so a newcomer's subscription waits until the brokers that were told
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 from metromq.federation.effects import Effect, RetainedTold, Send, SendRetained
 from metromq.federation.hop import Hop
@@ -36,6 +39,7 @@ class _Question:
         self.late: dict[str, Message] = {}  # values for who subscribed before, by topic: a peer may know newer ones
 
 
+@mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class RetainedVersions:
     def __init__(
@@ -109,7 +113,7 @@ class RetainedVersions:
             return
         question = self._questions[topic_filter] = _Question(set(peers))
         self._run([Send(peer, RetainedRequest((topic_filter,))) for peer in sorted(peers)])
-        self._timers.at(self._hub.clock.now + ANSWER_S, lambda: self._answer(topic_filter, question))
+        self._timers.at(self._hub.clock.now + ANSWER_S, partial(self._answer, topic_filter, question))
 
     def waits(self, session: Session, full_filter: str, new: bool) -> bool:
         question = self._questions.get(full_filter)

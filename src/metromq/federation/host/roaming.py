@@ -20,6 +20,7 @@ ANSWER_S: Final = 1.0  # how long a client waits for the question where its sess
 STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time, unless it rests for a whole hello interval:
 RESTS: Final = 1.5  # then after so many of them without a tick
 LONGEST_REST_S: Final = 0.5  # of a host, however rare hellos are
+DOUBT_S: Final = 3.0  # so long after a broker is back others, directories among them, may not have heard all
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 
 
@@ -71,6 +72,7 @@ class Roaming:
         self._leaving = self._departures.by_client
         self._arriving = self._arrivals.by_client
         self._ticked_at = hub.clock.now
+        self._doubted_until = 0.0
         self._held: dict[str, _Held] = {}
         self._next: dict[str, list[_Next]] = {}
         # Clients that were let in; they may still have to wait for the journal.
@@ -99,12 +101,19 @@ class Roaming:
         self._run(effects)
         if client_id not in self._held:
             return True  # answered already, and let in
+        if self._hub.clock.now < self._doubted_until:
+            self._tell_others(client_id)
         self._timers.at(self._hub.clock.now + ANSWER_S, lambda: self._unanswered(client_id, time_us))
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
         if self._waits(client_id, time_us):
             self._run(self._node.directory.unanswered(client_id))
+            self._tell_others(client_id)  # who is asked for the client next must not learn of an older place only
+
+    def _tell_others(self, client_id: str) -> None:
+        """That it is here: its directory may not know."""
+        self._run(self._node.directory.told_to(client_id, self._node.up.among(self._node.neighbours)))
 
     def found(self, effect: SessionFound) -> None:
         if not self._waits(effect.client, effect.time_us):
@@ -256,7 +265,9 @@ class Roaming:
         hub.delivery.pump(taken)
 
     def tick(self) -> None:
-        self._ticked_at = self._hub.clock.now
+        self._ticked_at = now = self._hub.clock.now
+        if not self._node.up.issuperset(self._node.neighbours):
+            self._doubted_until = now + DOUBT_S
         if self._leaving:
             self._departures.tick()
         if self._arriving:

@@ -6,8 +6,8 @@ mended. Times are ages, never dates: brokers need no common clock.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, final
 
 from metromq.errors import BytesDamaged, ProtocolViolation
 from metromq.federation.coordination.coordinator import Beat, Greeting
@@ -21,22 +21,48 @@ CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
 # The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
-# how late it is by the city's hybrid time.
-VERSION: Final = 7
+# how late it is by the city's hybrid time, 8 who follows a change of a large city.
+VERSION: Final = 8
+_HELLO: Final = 1  # the kind that comes most often
 
 
-class Hello(NamedTuple):
+@final
+@dataclass(slots=True, init=False)
+class Hello:
     """A coordinator's greeting, and a digest of all that the sender has announced to the receiver."""
 
     version: int
     interest_digest: int
     greeting: Greeting
-    time_us: int = 0  # hybrid logical time: nothing that the sender has heard of is later
-    city: str = ""  # what the sender's city file says; see City.identity
-    wall_us: int = 0  # the sender's clock
-    echo_us: int = 0  # the clock of the receiver, as its last hello said; 0: none came
-    held_us: int = 0  # how long ago that one came
-    epoch: int = 0  # of the description that the sender follows; since version 5
+    time_us: int  # hybrid logical time: nothing that the sender has heard of is later
+    city: str  # what the sender's city file says; see City.identity
+    wall_us: int  # the sender's clock
+    echo_us: int  # the clock of the receiver, as its last hello said; 0: none came
+    held_us: int  # how long ago that one came
+    epoch: int  # of the description that the sender follows; since version 5
+
+    # By hand: no other frame is made and read as often, and what dataclasses write is not compiled.
+    def __init__(
+        self,
+        version: int,
+        interest_digest: int,
+        greeting: Greeting,
+        time_us: int = 0,
+        city: str = "",
+        wall_us: int = 0,
+        echo_us: int = 0,
+        held_us: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.version = version
+        self.interest_digest = interest_digest
+        self.greeting = greeting
+        self.time_us = time_us
+        self.city = city
+        self.wall_us = wall_us
+        self.echo_us = echo_us
+        self.held_us = held_us
+        self.epoch = epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +71,14 @@ class Gossip:
 
     rumours: tuple[Rumour, ...]
     whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """The members that follow a description of the city, see coordination/following.py; since version 8."""
+
+    mark: int
+    bits: bytes  # the first member's is the lowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +124,14 @@ class ClockTold:
     """By hybrid logical time, nothing that the sender knows of and that has such a time is later; since version 7."""
 
     time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCompared:
+    """Kept, and never sent: a peer's clock is so far ahead of ours, or behind it."""
+
+    ahead_us: int
+    behind_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +270,11 @@ Frame = (
     | WillsFired
     | StepDone
     | Gossip
+    | Followers
     | Rest
     | ClockTold
     | Owed
+    | ClockCompared
 )
 
 
@@ -247,6 +291,8 @@ def read_offer(text: str) -> tuple[int, int]:
 
 
 def encode_frame(frame: Frame) -> bytes:
+    if isinstance(frame, Hello):  # as the others, without looking up how
+        return _hello_bytes(frame)
     kind = _SAID_INTEREST if isinstance(frame, Interest) and frame.said_us else _KINDS[type(frame)]
     out = Packer()
     out.number(kind)
@@ -258,6 +304,10 @@ def decode_frame(data: bytes) -> Frame:
     reader = Unpacker(data)
     try:
         kind = reader.number()
+        if kind == _HELLO:
+            hello = _read_hello(reader)
+            reader.finish()
+            return hello
         if kind not in _READERS:
             raise ProtocolViolation(f"control frame of unknown kind {kind}: do all brokers run the same release?")
         frame = _READERS[kind](reader)
@@ -267,13 +317,33 @@ def decode_frame(data: bytes) -> Frame:
     return frame
 
 
-def _write_hello(out: Packer, frame: Hello) -> None:
+@final
+class _Spelt:
+    """The bytes of the beats that were written last: a round of greetings tells everybody the same."""
+
+    def __init__(self) -> None:
+        self._beats: tuple[Beat, ...] = ()
+        self._bytes = b""
+
+    def of(self, beats: tuple[Beat, ...]) -> bytes:
+        if beats is not self._beats:
+            out = Packer()
+            for beat in beats:
+                out.short_text(beat.broker).constant(beat.incarnation).number(beat.count)
+                out.number(beat.clients).number(beat.age_ms).number(beat.gone)
+            self._beats, self._bytes = beats, out.done()
+        return self._bytes
+
+
+_BEATS: Final = _Spelt()
+
+
+def _hello_bytes(frame: Hello) -> bytes:
     greeting, beats = frame.greeting, frame.greeting.beats
-    out.number(frame.version).number(greeting.incarnation).number(greeting.digest)
-    out.number(frame.interest_digest).number(len(beats))
-    for beat in beats:
-        out.short_text(beat.broker).number(beat.incarnation).number(beat.count)
-        out.number(beat.clients).number(beat.age_ms).number(beat.gone)
+    out = Packer()
+    out.number(_HELLO).number(frame.version).constant(greeting.incarnation).constant(greeting.digest)
+    out.constant(frame.interest_digest).number(len(beats))
+    out.parts.append(_BEATS.of(beats))
     out.number(frame.time_us)
     out.short_text(frame.city)
     out.number(frame.wall_us).number(frame.echo_us).number(frame.held_us)
@@ -282,6 +352,9 @@ def _write_hello(out: Packer, frame: Hello) -> None:
     if frame.version >= 6:
         out.number(greeting.lost)
         out.number(greeting.asks)
+    if frame.version >= 8:
+        out.number(greeting.following)
+    return out.done()
 
 
 def _read_hello(data: Unpacker) -> Hello:
@@ -297,7 +370,8 @@ def _read_hello(data: Unpacker) -> Hello:
     wall_us, echo_us, held_us = data.number(), data.number(), data.number()
     epoch = data.number() if version >= 5 else 0
     lost, asks = (data.number(), data.number()) if version >= 6 else (0, 0)
-    greeting = Greeting(incarnation, digest, tuple(beats), lost, bool(asks))
+    following = data.number() if version >= 8 else 0
+    greeting = Greeting(incarnation, digest, tuple(beats), lost, bool(asks), following)
     return Hello(version, interest, greeting, time_us, city, wall_us, echo_us, held_us, epoch)
 
 
@@ -314,6 +388,11 @@ def _read_gossip(data: Unpacker) -> Gossip:
     whole = bool(data.number())
     rumours = (Rumour(data.short_text(), data.number(), data.number(), data.number()) for _ in range(data.number()))
     return Gossip(tuple(rumours), whole)
+
+
+def _write_followers(out: Packer, frame: Followers) -> None:
+    out.number(frame.mark)
+    out.short_blob(frame.bits)
 
 
 def _write_facts(out: Packer, frame: Facts) -> None:
@@ -365,7 +444,8 @@ def _read_interest(data: Unpacker) -> Interest:
 
 def _read_said_interest(data: Unpacker) -> Interest:
     said_us = data.number()
-    return replace(_read_interest(data), said_us=said_us)
+    frame = _read_interest(data)
+    return Interest(frame.whole, frame.wanted, frame.unwanted, said_us)
 
 
 def _write_request(out: Packer, frame: "RetainedRequest | RetainedNone") -> None:
@@ -450,6 +530,11 @@ def _write_owed(out: Packer, frame: Owed) -> None:
     out.number(frame.since_us)
 
 
+def _write_compared(out: Packer, frame: ClockCompared) -> None:
+    out.number(frame.ahead_us)
+    out.number(frame.behind_us)
+
+
 def _write_step(out: Packer, frame: StepDone) -> None:
     out.short_text(frame.key)
     out.number(frame.epoch)
@@ -458,7 +543,6 @@ def _write_step(out: Packer, frame: StepDone) -> None:
 
 _SAID_INTEREST: Final = 20  # an Interest that says when it was said
 _KINDS: dict[type, int] = {
-    Hello: 1,
     Facts: 11,
     Interest: 3,
     InterestRequest: 4,
@@ -477,9 +561,10 @@ _KINDS: dict[type, int] = {
     Rest: 19,
     ClockTold: 21,
     Owed: 22,
+    Followers: 23,
+    ClockCompared: 24,
 }
 _WRITERS: dict[int, Callable[..., None]] = {
-    1: _write_hello,
     3: _write_interest,
     4: lambda out, frame: None,
     5: _write_request,
@@ -499,9 +584,10 @@ _WRITERS: dict[int, Callable[..., None]] = {
     _SAID_INTEREST: _write_said_interest,
     21: lambda out, frame: out.number(frame.time_us),
     22: _write_owed,
+    23: _write_followers,
+    24: _write_compared,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
-    1: _read_hello,
     2: _read_areas,
     3: _read_interest,
     4: lambda data: InterestRequest(),
@@ -521,5 +607,7 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     19: lambda data: Rest(),
     _SAID_INTEREST: _read_said_interest,
     21: lambda data: ClockTold(data.number()),
+    23: lambda data: Followers(data.number(), data.short_blob()),
     22: lambda data: Owed(data.short_text(), tuple(data.short_text() for _ in range(data.number())), data.number()),
+    24: lambda data: ClockCompared(data.number(), data.number()),
 }

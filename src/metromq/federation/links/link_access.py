@@ -22,7 +22,7 @@ class LinkAccess(Access):
     """Only peers enter: by the city secret where there is one, and by a certificate where the city has them.
 
     `peers` are those of the city as it is now.
-    `journal_told(peer, id)` learns which journal a peer's sequences count in, once the peer has proved its name;
+    `came(peer, id)` is told of a peer that has proved its name, and which journal its sequences count in;
     `nonce` makes random bytes.
     """
 
@@ -32,7 +32,7 @@ class LinkAccess(Access):
         peers: Callable[[], Container[str]],
         secret: bytes | None,
         certified: bool,
-        journal_told: Callable[[str, str], None],
+        came: Callable[[str, str], None],
         nonce: Callable[[], bytes],
     ) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class LinkAccess(Access):
         self.secret = secret
         self.old_secret: bytes | None = None  # that is good too, while the secret changes
         self._certified = certified
-        self._journal_told = journal_told
+        self._came = came
         self._nonce = nonce
 
     def connect(
@@ -79,5 +79,5 @@ class LinkAccess(Access):
     def _proved(self, peer: str, journal: str) -> AccessDecision:
         decision = AccessDecision(0)
         decision.broker = peer
-        self._journal_told(peer, journal)
+        self._came(peer, journal)
         return decision

@@ -19,6 +19,7 @@ from metromq.protocol.wire import MQTT5, Properties, encode_publish
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 2.0
 KEEPALIVE_S: Final = 10
+HANGS_S: Final = 1.0  # a try that has had no answer for so long
 CONNECT_TIMEOUT_S: Final = 5.0
 MAX_BATCHES_UNDER_WAY: Final = 64
 LARGEST_PACKET_BYTES: Final = 268_435_460
@@ -167,6 +168,14 @@ class _Way:
         if self._line is not None and self.is_open:
             self._line.core.was_heard(at)
 
+    def came(self) -> None:
+        """The peer can be reached: neither the pause is waited for, nor a try that began when it could not."""
+        now = self.clock()
+        if self._line is not None and not self.is_open and now - self._dialled_at > HANGS_S:
+            self.lost("the peer came by itself before it answered")
+        if self._line is None:
+            self._dial_at = min(self._dial_at, now)
+
     def _dial(self, now: float) -> None:
         self._dialled_at = now
         self._line = line = Line(self, ClientCore(self._credentials.options(self.peer)))
@@ -272,6 +281,11 @@ class MqttTransport(Transport):
         way = self._ways.get(peer)
         if way is not None:
             way.was_heard(at)
+
+    def came(self, peer: str) -> None:
+        way = self._ways.get(peer)
+        if way is not None:
+            way.came()
 
     def is_calm(self) -> bool:
         return all(way.is_open for way in self._ways.values())

@@ -225,6 +225,9 @@ class RelayTransport(Transport):
     def was_heard(self, peer: str, at: float) -> None:
         self._inner.was_heard(peer, at)
 
+    def came(self, peer: str) -> None:
+        self._inner.came(peer)
+
     def is_calm(self) -> bool:
         return self._inner.is_calm()
 

@@ -60,6 +60,10 @@ class Transport(ABC):
         """The peer has said, over a link of its own, that it got what was sent then: its way need not be tried."""
         return
 
+    def came(self, peer: str) -> None:
+        """The peer has opened its own way here: if ours is lost it is worth a try at once."""
+        return
+
     def is_calm(self) -> bool:
         """Whether every way is open, so that ticks may be rare."""
         return False

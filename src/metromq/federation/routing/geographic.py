@@ -107,6 +107,7 @@ class AreaSuccession(Succession):
     def __init__(self, city: City) -> None:
         self._city = city
         self.is_orderly = len(city.brokers) <= ORDERLY_UP_TO
+        self.heir_varies = city.membership.takeover == "least-loaded"
 
     def first(self) -> tuple[Fact, ...]:
         return _FIRST.of(self._city)
@@ -129,9 +130,13 @@ class AreaSuccession(Succession):
             return home
         city = self._city
         heirs = [name for name in city.cluster_members[city.cluster_of(home)] if name in living]
+        if not heirs and not self.heir_varies:  # to compare all members of a large city for each area would take long
+            near = next((name for name in city.nearest_to(home) if name in living), "")
+            if near:
+                return near
         # A broker that joined later has no place on the map, and inherits only where nobody else is.
         heirs = heirs or sorted(name for name in living if name in city.by_name) or sorted(living)
-        if city.membership.takeover == "least-loaded" and all(living[name] >= 0 for name in heirs):
+        if self.heir_varies and all(living[name] >= 0 for name in heirs):
             return min(heirs, key=lambda name: (living[name], name))
         if heirs[0] not in city.by_name:
             return heirs[0]

@@ -7,7 +7,7 @@ reset does; a hold keeps the bytes of one direction back until `heal`, as a netw
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
-from metromq.lab.sim.clock import VirtualClock
+from metromq.lab.sim.clock import Due, VirtualClock
 
 Latency = Callable[[str, str], float]
 
@@ -42,6 +42,7 @@ class StreamEnd:
         self.listener: StreamListener | None = None
         self.is_open = True
         self._held: list[bytes] = []
+        self._latency_s = network.latency(own, far)
         self._arrives_at = 0.0  # of the last bytes: later ones never overtake
 
     def write(self, data: bytes) -> None:
@@ -49,10 +50,10 @@ class StreamEnd:
         if not self.is_open or other is None:
             return
         self._network.bytes_written += len(data)
-        if self._held or (self.own, self.far) in self._network.holds:
+        if self._held or (self._network.holds and (self.own, self.far) in self._network.holds):
             self._held.append(data)
             return
-        self._later(lambda: other.take(data))
+        self._network.clock.add(self._arrives_in_s(), _Arrival(other, data))
 
     def release(self) -> None:
         held, self._held = self._held, []
@@ -88,9 +89,27 @@ class StreamEnd:
                 self.listener.closed(problem)
 
     def _later(self, action: Callable[[], None]) -> None:
-        clock = self._network.clock
-        self._arrives_at = max(self._arrives_at, clock.now + self._network.delay_s(self.own, self.far))
-        clock.after(self._arrives_at - clock.now, action)
+        self._network.clock.after(self._arrives_in_s(), action)
+
+    def _arrives_in_s(self) -> float:
+        """When what is sent now arrives."""
+        network, now, delay_s = self._network, self._network.clock.now, self._latency_s
+        if network.slowed:
+            delay_s += network.slowed.get((self.own, self.far), 0.0)
+        self._arrives_at = max(self._arrives_at, now + delay_s)
+        return self._arrives_at - now
+
+
+@final
+class _Arrival(Due):
+    """Bytes on their way."""
+
+    def __init__(self, end: StreamEnd, data: bytes) -> None:
+        self._end = end
+        self._data = data
+
+    def happen(self) -> None:
+        self._end.take(self._data)
 
 
 @final

@@ -9,6 +9,7 @@ from metromq.federation import City
 from metromq.federation.coordination import Shim
 from metromq.federation.host import Host, Reporting
 from metromq.federation.links import Line, LinkAccess, LinkCredentials, MqttTransport, auth
+from metromq.lab.sim.clock import Due
 from metromq.lab.sim.disk import Disk, DiskLog
 from metromq.lab.sim.network import Network, StreamEnd, StreamListener
 from metromq.protocol.session import (
@@ -78,7 +79,7 @@ class SimBroker:
         recover(hub, disk.state, disk.after_state())
         self._look_at_the_clock(hub)
         secret = (self.city.links.secret or "").encode()
-        links = LinkAccess(self.name, lambda: host.node.peers, secret, False, host.journal_told, self._nonce)
+        links = LinkAccess(self.name, lambda: host.node.peers, secret, False, host.peer_came, self._nonce)
         self._access = _SimAccess(links)
         self._network.acceptors[self.name] = self
         credentials = LinkCredentials(self.name, disk.journal_id, secret, self._nonce)
@@ -88,8 +89,8 @@ class SimBroker:
         shim = self.shim_for(self, host) if self.shim_for is not None else None
         if shim is not None:
             shim.start()
-        self._tick(disk.lives, host.rest_s, lambda: _host_tick(host, shim))
-        self._tick(disk.lives, lambda: TICK_S, self._check)
+        self.tick_later(_HostTick(self, host, shim))
+        self.tick_later(_HubTick(self, hub))
 
     def kill(self, power: bool = False, torn: bool = False) -> None:
         """As kill -9, or a power cut, maybe in the middle of a record: what is not on disk is gone."""
@@ -110,7 +111,7 @@ class SimBroker:
 
     def take_snapshot(self) -> None:
         if self.hub is not None:
-            self._commit(self.disk.lives)
+            self.commit(self.disk.lives)
             self.disk.keep_state(b"".join(Snapshot(self.hub).pieces()))
 
     # Every event is a turn: look at the clock, act, write what there is to write.
@@ -118,16 +119,24 @@ class SimBroker:
     def run(self, action: Callable[[], None]) -> None:
         if self._held is not None:
             self._held.append(action)
-        elif self.hub is not None:
-            self._look_at_the_clock(self.hub)
+        elif self.begins():
             action()
-            self._worked()
+            self.worked()
+
+    def begins(self) -> bool:
+        """A turn, unless the broker stands still or does not run: then `run` does what is to be done."""
+        hub = self.hub
+        if hub is None or self._held is not None:
+            return False
+        self._look_at_the_clock(hub)
+        return True
 
     def _look_at_the_clock(self, hub: Hub) -> None:
         now = self._network.clock.now
         hub.at(now + 1.0, EPOCH_US + self.skew_us + int(now * 1_000_000))
 
-    def _worked(self) -> None:
+    def worked(self) -> None:
+        """A turn ends."""
         hub = self.hub
         if hub is None:
             return
@@ -138,27 +147,16 @@ class SimBroker:
                 output.owner.flush()
         if hub.commits.position > hub.commits.committed_position and not self._committing:
             self._committing = True
-            life = self.disk.lives
-            self._network.clock.after(COMMIT_S, lambda: self.run(lambda: self._commit(life)))
+            self._network.clock.add(COMMIT_S, _Commit(self, self.disk.lives))
 
-    def _commit(self, life: int) -> None:
+    def commit(self, life: int) -> None:
         if self.hub is not None and life == self.disk.lives:
             self._committing = False
             self.disk.sync()  # as with durability = "fsync": what is confirmed outlives a power cut
             self.hub.commits.committed(self.hub.commits.position)
 
-    def _tick(self, life: int, rest_s: Callable[[], float], action: Callable[[], None]) -> None:
-        def tick() -> None:
-            if self.running and self.disk.lives == life:
-                if self._held is None:  # a process that stands still misses its ticks
-                    self.run(action)
-                self._network.clock.after(rest_s(), tick)
-
-        self._network.clock.after(rest_s(), tick)
-
-    def _check(self) -> None:
-        assert self.hub is not None
-        self.hub.tick()
+    def tick_later(self, tick: "_Tick") -> None:
+        self._network.clock.add(tick.rest_s(), tick)
 
     # Connections.
 
@@ -207,6 +205,74 @@ class SimBroker:
 
 
 @final
+class _Commit(Due):
+    """What was written is on the disk."""
+
+    def __init__(self, broker: SimBroker, life: int) -> None:
+        self._broker = broker
+        self._life = life
+
+    def happen(self) -> None:
+        broker = self._broker
+        if broker.begins():
+            broker.commit(self._life)
+            broker.worked()
+        else:
+            broker.run(lambda: broker.commit(self._life))
+
+
+class _Tick(Due):
+    """What one life of a broker does now and then. A process that stands still misses its ticks."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
+        self._life = broker.disk.lives
+
+    def happen(self) -> None:
+        broker = self._broker
+        if broker.running and broker.disk.lives == self._life:
+            if broker.begins():
+                self.act()
+                broker.worked()
+            broker.tick_later(self)
+
+    def rest_s(self) -> float:
+        raise NotImplementedError
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+
+@final
+class _HostTick(_Tick):
+    def __init__(self, broker: SimBroker, host: Host, shim: Shim | None) -> None:
+        super().__init__(broker)
+        self._host = host
+        self._shim = shim
+
+    def rest_s(self) -> float:
+        return self._host.rest_s()
+
+    def act(self) -> None:
+        self._host.tick()
+        if self._shim is not None:
+            self._shim.take_writes()
+
+
+@final
+class _HubTick(_Tick):
+    def __init__(self, broker: SimBroker, hub: Hub) -> None:
+        super().__init__(broker)
+        self._hub = hub
+
+    def rest_s(self) -> float:
+        return TICK_S
+
+    def act(self) -> None:
+        self._hub.tick()
+
+
+@final
 class _Dialler:
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
@@ -224,7 +290,12 @@ class _Dialled:
         self._line = line
 
     def received(self, data: bytes) -> None:
-        self._broker.run(lambda: self._line.received(data))
+        broker = self._broker
+        if broker.begins():
+            self._line.received(data)
+            broker.worked()
+        else:
+            broker.run(lambda: self._line.received(data))
 
     def closed(self, problem: str) -> None:
         self._broker.run(lambda: self._line.closed(problem))
@@ -241,7 +312,12 @@ class _Served(Flusher):
         connection.output.owner = self
 
     def received(self, data: bytes) -> None:
-        self._broker.run(lambda: self._connection.receive(data))
+        broker = self._broker
+        if broker.begins():
+            self._connection.receive(data)
+            broker.worked()
+        else:
+            broker.run(lambda: self._connection.receive(data))
 
     def closed(self, problem: str) -> None:
         self._broker.run(self._connection.lost)
@@ -274,12 +350,6 @@ class _SimAccess(Access):
 
     def continued(self, exchange: object, data: bytes) -> AccessDecision:
         return self._links.continued(exchange, data)
-
-
-def _host_tick(host: Host, shim: Shim | None) -> None:
-    host.tick()
-    if shim is not None:
-        shim.take_writes()
 
 
 def _digest(text: str) -> bytes:

@@ -105,7 +105,7 @@ class Contract:
     def _may_be_forgotten(self, client: str, message: Published) -> bool:
         """Whether the client forgot the message when it began anew elsewhere, before it was released.
 
-        Its old broker, which cannot hear of that, releases it when the client is back there.
+        Its old broker, which cannot hear of that, releases it when the client is back there, or where the session goes.
         """
         known = [one for one in self._by_client[client] if message.sent < one.opened < FOREVER]
         anew = [one for one in known if not one.present]
@@ -121,6 +121,8 @@ class Contract:
                 is_repeated = message is not None and self._may_repeat(message)  # others are wills
                 if len(exact) < 2 or is_repeated or self._may_come_again(client, exact):
                     continue
+                if message is not None and not any(one.qos for one in exact) and self._is_undone(message):
+                    continue
                 times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
                 yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
 
@@ -132,6 +134,11 @@ class Contract:
             return True
         # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
         return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
+
+    def _is_undone(self, message: Published) -> bool:
+        """Whether a power cut may have undone it before it was acknowledged: QoS 0 does not wait for the disk."""
+        cuts = [at for at, what in self._seen.faults if what.split()[1] in ("power", "tear")]
+        return self._is_resent(message) and any(message.sent <= at < message.acked for at in cuts)
 
     def _moved(self, client: str, start: float, end: float) -> bool:
         """Whether the client went to another broker between two times."""
@@ -174,7 +181,9 @@ class Contract:
             if len(exact) > most and not restarted and not self._may_choose_again(message, exact, most):
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
-            if message.acked < FOREVER and not got and any(self._is_sure(one, message.sent) for one in members):
+            is_sure = any(self._is_sure(one, message.sent) for one in members)
+            is_forgotten = any(self._may_be_forgotten(client, message) for client in clients)
+            if message.acked < FOREVER and not got and is_sure and not is_forgotten:
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
 
     def _may_choose_again(self, message: Published, exact: list[Delivered], most: int) -> bool:
@@ -332,7 +341,9 @@ class Contract:
                 following = connections[number + 1] if number + 1 < len(connections) else None
                 if fired and following is not None and self._only_moved(connection, following, delay_s):
                     yield f"will: {payload} of {client} fired though it only went on at {following.broker}"
-                back = following.opened if following is not None else FOREVER
+                # A CONNECT that nobody answered may have been accepted: what it ended stays ended.
+                later = (one.opened if one.opened < FOREVER else one.asked for one in connections[number + 1 :])
+                back = min(later, default=FOREVER)
                 lost = connection.ended < FOREVER and not connection.goodbye
                 if lost and back > connection.ended + delay_s + 30.0 and not fired and self._is_calm(connection):
                     yield f"will: {payload} of {client} never fired"

@@ -184,9 +184,10 @@ class Stage(ABC):
         waits_s = float(delay_s) if self.history.version_of(name) == MQTT5 else 0.0  # before there was no delay
         broker, will = self._place(place), self.wish(Wish(topic, payload, waits_s)) if topic else None
         self._leave(name, how)
-        if keeps != "keeps":  # its tokens start again, and what was under way is not sent again
-            self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}
         before = self._connections.get(name)
+        if keeps != "keeps" or (before is not None and not before.keeps):
+            # Its tokens start again, and what was under way is not sent again.
+            self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}
         connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
         connection.apart = before is not None and self._is_apart(before, broker)
         self.seen.connections.append(connection)
@@ -196,7 +197,8 @@ class Stage(ABC):
         if before.broker == broker:
             return before.apart  # it may have gone on with what was there
         is_mended = self.now - self._mended_at < self.links_s
-        return is_mended or not self.is_awake(before.broker) or self.is_cut(before.broker, broker)
+        awake = self.is_awake(before.broker) and self.is_awake(broker)  # who stands still has not heard the others
+        return is_mended or not awake or self.is_cut(before.broker, broker)
 
     def _leave(self, name: str, how: str) -> None:
         last = self._connections.get(name)

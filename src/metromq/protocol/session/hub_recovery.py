@@ -12,7 +12,7 @@ from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import KIND_REPLAY, Message
 from metromq.protocol.session.route import LinkCopy
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.session import Session, mark_of
 
 VERSION: Final = 2
 VERSION_WITHOUT_LINKS: Final = 1  # links were among the sessions, by client identifiers with a prefix
@@ -249,7 +249,7 @@ class _Recovery:
         if record.publisher_session and record.packet_id:
             publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
-                publisher.take_in(record.packet_id)
+                publisher.take_in(record.packet_id, mark_of(message.topic, message.payload))
         holders: list[Session] = []
         copies: list[LinkCopy] = []
         for target in record.targets:

@@ -18,7 +18,7 @@ from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.route import Route
-from metromq.protocol.session.session import Session
+from metromq.protocol.session.session import Session, mark_of
 from metromq.protocol.wire.encoding import encode_ack
 from metromq.protocol.wire.packets import MQTT5, PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 
@@ -165,7 +165,7 @@ class Incoming:
                 self._output.acknowledge(PUBACK, publish.packet_id, 0)
             return
         if publish.qos:
-            if publish.qos == 2 and publish.packet_id in session.incoming:  # a repeat [MQTT-4.3.3-10]
+            if publish.qos == 2 and self._is_repeat(session, topic, publish):  # [MQTT-4.3.3-10]
                 self._ack_when_stored(PUBREC, publish.packet_id, 0)
                 return
             self._unacknowledged += 1
@@ -181,13 +181,18 @@ class Incoming:
         if publish.expiry_s >= 0:
             message.expires_at_us = hub.clock.wall_us + publish.expiry_s * 1_000_000
         if publish.qos == 2:
-            session.take_in(publish.packet_id)
+            session.take_in(publish.packet_id, mark_of(topic, publish.payload))
             receivers = hub.publishing.publish(message, session, publish.packet_id)
             self._ack_when_stored(PUBREC, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
         else:
             receivers = hub.publishing.publish(message, session)
             if publish.qos:
                 self._ack_when_stored(PUBACK, publish.packet_id, 0 if receivers else reasons.NO_MATCHING_SUBSCRIBERS)
+
+    def _is_repeat(self, session: Session, topic: str, publish: Publish) -> bool:
+        """Another message without DUP is none: its client has lost its session, and counts from the beginning again."""
+        mark = session.incoming.get(publish.packet_id, -1)
+        return mark == 0 or (mark > 0 and (publish.dup or mark == mark_of(topic, publish.payload)))
 
     def publish_run(self, data: bytes, position: int, start: int, stop: int, end: int) -> int:
         """The short way of QoS 1: packets one behind the other on topics with plain routes, from `position` on.

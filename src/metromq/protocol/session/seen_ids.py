@@ -25,6 +25,17 @@ class SeenIds:
         """It was sent at QoS 0, and may be lost: it need not be sent so again."""
         self.add(origin + _FLEETING, offset)
 
+    def settle(self) -> bool:
+        """What was sent at QoS 0 counts as had from now on; whether there was anything."""
+        found = [origin for origin in self._by_origin if origin.endswith(_FLEETING)]
+        for fleeting in found:
+            offsets = self._by_origin.pop(fleeting)
+            del self._greatest[fleeting]
+            self._count -= len(offsets)
+            for offset in offsets:
+                self.add(fleeting[: -len(_FLEETING)], offset)
+        return bool(found)
+
     def add(self, origin: str, offset: int) -> None:
         known = self._by_origin.get(origin)
         if known is None:

@@ -1,6 +1,7 @@
 """One client's session: who it is, its subscriptions, its will, and the backlog of what it must still receive."""
 
 from typing import Final, final
+from zlib import crc32
 
 from metromq.protocol.session.backlog import Backlog
 from metromq.protocol.session.network_connection import NetworkConnection
@@ -12,7 +13,12 @@ from metromq.protocol.wire.packets import Will
 NEVER: Final = 0xFFFFFFFF  # a session expiry interval that does not end [MQTT-3.1.2-23]
 
 
-_NO_IDS: Final[dict[int, None]] = {}  # of all sessions that have received nothing at QoS 2; stays empty
+_NO_IDS: Final[dict[int, int]] = {}  # of all sessions that have received nothing at QoS 2; stays empty
+
+
+def mark_of(topic: str, payload: bytes) -> int:
+    """By which a message is told from another one with the same packet identifier."""
+    return crc32(payload, crc32(topic.encode())) or 1
 
 
 class Receiver:
@@ -69,7 +75,8 @@ class Session:
         self.backlog = Backlog(number)
         self.window = 65535  # how many messages the client takes at once
         self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
-        self.incoming = _NO_IDS  # a small set: QoS 2 packet identifiers received and not yet released
+        # QoS 2 packet identifiers received and not yet released, and what came with them (`mark_of`); 0: not known
+        self.incoming = _NO_IDS
         self._only_filter = ""  # most clients have one subscription, and a dict takes 230 bytes
         self._only_grant: Grant | None = None
         self._grants: dict[str, Grant] | None = None  # once there were more: all of them
@@ -121,11 +128,11 @@ class Session:
         self._only_filter, self._only_grant = "", None
         return grant
 
-    def take_in(self, packet_id: int) -> None:
+    def take_in(self, packet_id: int, mark: int) -> None:
         """A QoS 2 message was received and has still to be released."""
         if self.incoming is _NO_IDS:
             self.incoming = {}
-        self.incoming[packet_id] = None
+        self.incoming[packet_id] = mark
 
     def wants_since(self, full_filter: str, wall_us: int) -> None:
         if self.wanted_us is None:

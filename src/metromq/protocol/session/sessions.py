@@ -241,6 +241,11 @@ class Sessions:
             body = Packer().u32(session.backlog.number).blob(session.seen.pack()).done()
             self._commits.append(records.SESSION_SEEN, body)
 
+    def settle_seen(self, session: Session) -> None:
+        """Its client asks for more than QoS 0: what it has had so far is not meant, also not after a restart."""
+        if session.seen is not None and session.seen.settle():
+            self.record_seen(session)
+
     def _record_detached(self, session: Session) -> None:
         if session.backlog.durable:
             self._commits.append(records.SESSION_DETACHED, store.pack_detached(session))

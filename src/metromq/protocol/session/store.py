@@ -164,7 +164,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
             session.wants_since(full_filter, since_us)
         grants.append((full_filter, grant))
     for _ in range(reader.u32()):
-        session.take_in(reader.u16())
+        session.take_in(reader.u16(), 0)
     _unpack_backlog(reader, session.backlog)
     if not reader.at_end():
         session.roamed = bool(reader.u8())

@@ -49,6 +49,8 @@ class Subscribing:
         codes: list[int] = []
         why: list[str] = []
         granted: list[tuple[Subscription, bool]] = []
+        if session.seen is not None and any(wanted.qos for wanted in subscribe.subscriptions):
+            hub.sessions.settle_seen(session)
         for wanted in subscribe.subscriptions:
             validate_filter(wanted.filter)
             share, filter = split_shared(wanted.filter)
