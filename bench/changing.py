@@ -27,7 +27,7 @@ from bench.cities import PATIENCE_S, BenchCity, bench_city, wait_until
 from bench.generator import connect
 from bench.peers import free_port
 from metromq.errors import UsageError
-from metromq.federation.city import LinkSecurity, grid_city
+from metromq.federation.city import City, LinkSecurity, grid_city
 
 LONGEST_S = 0.5
 TURN_S = 0.005
@@ -199,15 +199,19 @@ class Changes:
             self._guest.wait()
 
 
-def measure(rate: float, rate2: float, pause_s: float, durability: str, only: Sequence[str]) -> int:
+def measured_city(brokers: int, large: bool) -> City:
+    return grid_city("geographic", count=brokers, mesh_up_to=0 if large else max(16, brokers + 1))
+
+
+def measure(city: City, rate: float, rate2: float, pause_s: float, durability: str, only: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         secret = folder / "city.secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o600)
         (folder / GUEST).mkdir()
-        city = replace(grid_city("geographic", count=4), links=LinkSecurity(secret_file=secret))
-        with bench_city(city, durability, SETTINGS) as running:
+        guarded = replace(city, links=LinkSecurity(secret_file=secret))
+        with bench_city(guarded, durability, SETTINGS) as running:
             changes = Changes(running, secret, folder / GUEST)
             try:
                 sent, seen = _play(running, changes, folder, (rate, rate2, pause_s), only)
@@ -291,10 +295,13 @@ WORDS = {1: "one", 2: "two"}
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench changing", description=__doc__)
+    parser.add_argument("--brokers", type=int, default=4, choices=range(4, 17), metavar="4..16")
+    parser.add_argument("--large", action="store_true", help="brokers speak as in a large city: links on demand")
     parser.add_argument("--rate", type=float, default=5000, help="messages a second at QoS 1, of all publishers")
     parser.add_argument("--rate2", type=float, default=200, help="and at QoS 2")
     parser.add_argument("--pause", type=float, default=3.0, help="seconds before, between and after changes")
     parser.add_argument("--durability", default="os", choices=["memory", "os", "fsync"])
     parser.add_argument("--only", nargs="*", default=[], help="only these changes")
     options = parser.parse_args(argv)
-    return measure(options.rate, options.rate2, options.pause, options.durability, options.only)
+    city = measured_city(options.brokers, options.large)
+    return measure(city, options.rate, options.rate2, options.pause, options.durability, options.only)

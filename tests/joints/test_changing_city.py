@@ -7,9 +7,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from metromq.federation.city import grid_city
 from tests.clients.paho_client import Paho, client, properties, unique
@@ -114,9 +117,12 @@ def changes(live: LiveCity, subscribers: dict[str, Paho], begun_anew: set[str]) 
     ]
 
 
-def test_nothing_is_lost_or_doubled_while_the_city_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mesh_up_to", [16, 0], ids=["mesh", "links on demand"])
+def test_nothing_is_lost_or_doubled_while_the_city_changes(tmp_path: Path, mesh_up_to: int) -> None:
+    """With links on demand three brokers speak as those of a large city do (docs/growth.md)."""
     first, second, third = CITY.names
-    with live_city(CITY, tmp_path) as live:
+    city = replace(CITY, membership=replace(CITY.membership, mesh_up_to=mesh_up_to))
+    with live_city(city, tmp_path) as live:
         subscribers = {
             "exact": subscriber(live, first, 2),
             "mover": subscriber(live, second, 2),
