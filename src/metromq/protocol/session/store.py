@@ -20,7 +20,8 @@ def pack_session(session: Session) -> bytes:
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
     packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us)
-    return packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0).done()
+    packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0)
+    return packer.u8(1 if session.roamed else 0).done()
 
 
 def unpack_session(session: Session, reader: Unpacker) -> None:
@@ -37,6 +38,7 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.greeted_us = 0 if reader.at_end() else reader.u64()
     session.arrival = 0 if reader.at_end() else reader.u64()
     session.is_stale = False if reader.at_end() else bool(reader.u8())
+    session.roamed = session.roamed if reader.at_end() else bool(reader.u8())
     session.backlog.durable = True
 
 
@@ -167,7 +169,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
         session.take_in(reader.u16(), 0)
     _unpack_backlog(reader, session.backlog)
     if not reader.at_end():
-        session.roamed = bool(reader.u8())
+        session.roamed = bool(reader.u8()) or session.roamed
         session.seen = unpack_seen(reader.blob())
     return session, grants, attached
 
