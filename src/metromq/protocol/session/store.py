@@ -44,7 +44,7 @@ def unpack_session(session: Session, reader: Unpacker) -> bool:
     if reader.at_end():
         return False
     flags = reader.u8()
-    session.roamed = bool(flags & ROAMED)
+    session.roamed = session.roamed or bool(flags & ROAMED)
     return bool(flags & CONNECTED)
 
 
