@@ -79,6 +79,23 @@ def test_a_clean_start_ends_the_session_elsewhere() -> None:
     assert city.connect("b3", "ann", 2, clean=True) == [("b1", SessionTaken("ann", 2, "b3", True))]
 
 
+def test_what_comes_of_a_session_that_a_clean_start_ended_is_void() -> None:
+    city = City()
+    city.connect("b1", "ann", 5)
+    city.brokers["b1"].opened("ann", 1)  # it came from elsewhere
+    city.connect("b3", "ann", 7, clean=True)
+    assert city.brokers["b1"].void_before("ann", "") == 2
+    assert city.brokers["b1"].void_before("ann", "another") == 0, "nobody ends what another user has"
+    assert city.brokers["b3"].void_before("ann", "") == 0, "who was not let in has ended nothing there"
+
+
+def test_a_session_that_only_moved_is_not_void() -> None:
+    city = City()
+    city.connect("b1", "ann", 1)
+    city.connect("b2", "ann", 2)
+    assert city.brokers["b1"].void_before("ann", "") == 0
+
+
 def test_an_ended_session_is_forgotten() -> None:
     city = City()
     city.connect("b1", "ann", 1)

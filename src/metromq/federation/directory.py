@@ -88,6 +88,8 @@ class Directory:
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         # Clients that are elsewhere, and whose directory may not know: who let them in told us.
         self._strays: dict[str, str] = {}
+        # Sessions that ended here because their client began anew elsewhere: what still comes of them is void.
+        self._void: dict[tuple[str, str], int] = {}
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
         self.on_claim: Callable[[str, ClientClaim], None] = _unheard  # told of every client's place
 
@@ -118,6 +120,17 @@ class Directory:
         """When the client connected here; 0: it is not here."""
         own = self._own.get(client)
         return own.time_us if own is not None else 0
+
+    def void_before(self, client: str, user: str) -> int:
+        """The client has begun anew elsewhere, as far as we were told: what its user opened before has ended."""
+        return self._void.get((client, user), 0)
+
+    def _ended_with(self, client: str, own: _Own) -> None:
+        """The client began anew elsewhere: its session here ends with all that is as old."""
+        opened_us, key = min(own.opened_us, own.time_us), (client, own.user)
+        self._void[key] = max(opened_us + 1, self._void.pop(key, 0))
+        if len(self._void) > MAX_STRAYS:
+            del self._void[next(iter(self._void))]
 
     def connected(
         self,
@@ -252,6 +265,8 @@ class Directory:
             return []
         del self._own[moved.client]
         foreign = own.user != moved.user
+        if moved.clean_start and not foreign:
+            self._ended_with(moved.client, own)
         effects: list[Effect] = []
         if self._waiting.pop(moved.client, None) is not None:
             refused = SessionRefused(moved.client, own.time_us)

@@ -232,6 +232,8 @@ class Departures:
                 self._hub.backlogs.abandon(session.backlog, entry)
             else:
                 waiting.add(origin, offset)
+        session.roamed = True  # what left may come back, with what came here since
+        self._hub.sessions.record_seen(session)
 
     def _ids(self, session: Session) -> Iterator[tuple[str, int]]:
         return ((origin, offset) for _, origin, offset in self._entries(session))

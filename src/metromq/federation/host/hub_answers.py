@@ -14,7 +14,7 @@ from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Roaming
 from metromq.federation.links.frames import decode_frame, encode_frame
-from metromq.federation.links.inbox import Inbox
+from metromq.federation.links.inbox import DELIVER, Inbox
 from metromq.federation.node import Node
 from metromq.protocol import Packer, Unpacker, reasons
 from metromq.protocol.session import (
@@ -147,6 +147,9 @@ class HubAnswers(Federation):
             self._inbox.restore_cursor(peer, reader.u64(), reader.i64())
         else:
             self._node.restore(peer, decode_frame(reader.blob()), self._now_us())
+
+    def delivers(self, uses: int) -> bool:
+        return bool(uses & DELIVER)
 
     def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         self._catch_up.marks.recalled(message)

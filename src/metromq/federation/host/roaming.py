@@ -250,12 +250,13 @@ class Roaming:
         client_id, owner = piece.client, piece.username
         session, held = hub.sessions.get(client_id), self._held.get(client_id)
         known = session.username if session is not None else held.username if held is not None else owner
-        if known != owner or (session is not None and piece.opened_us < session.clean_us):
+        directory = self._node.directory
+        void_us = max(session.clean_us if session is not None else 0, directory.void_before(client_id, owner))
+        if known != owner or piece.opened_us < void_us:
             self._report("warning", "a session came that has no place here any more", client=client_id, peer=peer)
             self._arrivals.probe(peer, piece)  # so that it ends where it comes from
             return
         taken = self._arrivals.take(peer, piece)
-        directory = self._node.directory
         directory.opened(client_id, taken.opened_us)
         if held is None and not directory.has(client_id) and not self._departures.has(client_id):
             # Its client has gone on meanwhile, or has not come: whoever has it will be told.

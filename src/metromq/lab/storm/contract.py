@@ -121,7 +121,7 @@ class Contract:
                 is_repeated = message is not None and self._may_repeat(message)  # others are wills
                 if len(exact) < 2 or is_repeated or self._may_come_again(client, exact):
                     continue
-                if message is not None and not any(one.qos for one in exact) and self._is_undone(message):
+                if message is not None and message.qos and self._is_undone(exact):
                     continue
                 times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
                 yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
@@ -135,10 +135,13 @@ class Contract:
         # One part of a session that was apart had it at QoS 0, for the other it waited at QoS 2.
         return {one.qos for one in exact} == {0, 2} and self._is_merged(client, exact[0].at, exact[-1].at)
 
-    def _is_undone(self, message: Published) -> bool:
-        """Whether a power cut may have undone it before it was acknowledged: QoS 0 does not wait for the disk."""
-        cuts = [at for at, what in self._seen.faults if what.split()[1] in ("power", "tear")]
-        return self._is_resent(message) and any(message.sent <= at < message.acked for at in cuts)
+    def _is_undone(self, exact: list[Delivered]) -> bool:
+        """Whether a crash may have undone each but the last in the moment in which it came, and was passed on at QoS 0.
+
+        That does not wait for the journal, and whoever had sent it to the broker sends it again.
+        """
+        crashes = [at for at, what in self._seen.faults if what.split()[1] in ("kill", "power", "tear")]
+        return all(not one.qos and any(abs(at - one.at) <= self._seen.lag_s for at in crashes) for one in exact[:-1])
 
     def _moved(self, client: str, start: float, end: float) -> bool:
         """Whether the client went to another broker between two times."""

@@ -84,6 +84,10 @@ class Federation(RemoteCheck):
     def recovered(self, kind: int, body: bytes) -> None:
         """A LINK or CONTROL record was read again after a restart."""
 
+    def delivers(self, uses: int) -> bool:
+        """Whether a message that a peer sent was taken for the own plain subscribers."""
+        return True
+
     def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         """A message was read again after a restart; of one that a peer sent `uses` is what it was taken for.
 

@@ -9,10 +9,10 @@ from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.hub import Hub
-from metromq.protocol.session.message import KIND_REPLAY, Message
+from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.route import LinkCopy
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
-from metromq.protocol.session.session import Session, mark_of
+from metromq.protocol.session.session import Grant, Session, mark_of
 
 VERSION: Final = 2
 VERSION_WITHOUT_LINKS: Final = 1  # links were among the sessions, by client identifiers with a prefix
@@ -112,6 +112,8 @@ class _Recovery:
         self.sessions: dict[int, Session] = {}
         self.backlogs: dict[int, Backlog] = {}  # of sessions and links
         self.attached: set[int] = set()
+        self.connected: set[int] = set()  # of the sessions, for sure
+        self.has_fleeting = False  # somebody subscribed at QoS 0
 
     # --- a snapshot -----------------------------------------------------------------------------------------------
 
@@ -140,9 +142,14 @@ class _Recovery:
             return
         self._add(session)
         for full_filter, grant in grants:
-            self.hub.subscriptions.restore(full_filter, grant)
+            self._grant(full_filter, grant)
         if attached:
             self.attached.add(session.backlog.number)
+            self.connected.add(session.backlog.number)
+
+    def _grant(self, full_filter: str, grant: Grant) -> None:
+        self.has_fleeting = self.has_fleeting or not grant.qos
+        self.hub.subscriptions.restore(full_filter, grant)
 
     def _add(self, session: Session) -> None:
         number = session.backlog.number
@@ -195,11 +202,12 @@ class _Recovery:
             full_filter, grant, since_us = store.unpack_grant(session, reader)
             if since_us:
                 session.wants_since(full_filter, since_us)
-            hub.subscriptions.restore(full_filter, grant)
+            self._grant(full_filter, grant)
         elif kind == records.UNSUBSCRIBED:
             hub.subscriptions.drop(session, reader.text())
         elif kind == records.SESSION_DETACHED:
             self.attached.discard(session.backlog.number)
+            self.connected.discard(session.backlog.number)
             store.unpack_detached(session, reader)
         elif kind == records.SESSION_SEEN:
             session.seen = unpack_seen(reader.blob())
@@ -219,7 +227,10 @@ class _Recovery:
                 self._forget(old)
             session = Session(number, client_id)
             self._add(session)
-        store.unpack_session(session, reader)
+        if store.unpack_session(session, reader):
+            self.connected.add(number)
+        else:
+            self.connected.discard(number)
         if session.departed_to:
             session.seen = None
         elif self.hub.city.joined and session.seen is None:
@@ -235,6 +246,7 @@ class _Recovery:
     def _forget(self, session: Session) -> None:
         number = session.backlog.number
         self.attached.discard(number)
+        self.connected.discard(number)
         self.sessions.pop(number, None)
         self.backlogs.pop(number, None)
         self.hub.sessions.forget(session)
@@ -250,6 +262,8 @@ class _Recovery:
             publisher = self.sessions.get(record.publisher_session)
             if publisher is not None:
                 publisher.take_in(record.packet_id, mark_of(message.topic, message.payload))
+        if self.has_fleeting and message.qos and message.kind != KIND_REPLAY:
+            self._recall_fleeting(message, record.uses)
         holders: list[Session] = []
         copies: list[LinkCopy] = []
         for target in record.targets:
@@ -263,6 +277,18 @@ class _Recovery:
                 hub.backlogs.enqueue(backlog, message, target.flags, target.identifiers, target.note)
         hub.city.federation.replayed(message, record.uses, holders, copies)
         hub.commits.newest_offset = offset
+
+    def _recall_fleeting(self, message: Message, uses: int) -> None:
+        """Who was there had it at QoS 0, of which the journal notes nothing: it must not come by another way too."""
+        hub = self.hub
+        if not hub.city.joined or (message.kind == KIND_LINK and not hub.city.federation.delivers(uses)):
+            return
+        origin = message.origin or hub.name
+        offset = message.origin_offset if message.origin else message.offset
+        for target in hub.routes.find(message.topic.encode()).targets:
+            session = target.session
+            if target.qos == 0 and session.seen is not None and session.backlog.number in self.connected:
+                session.seen.add_fleeting(origin, offset)
 
     def _acknowledged(self, backlog: Backlog, packet_id: int) -> None:
         entry = self._find(backlog, packet_id)

@@ -12,6 +12,8 @@ from metromq.protocol.topics.names import split_shared
 from metromq.protocol.wire.packets import Will
 
 OLD_LINK_PREFIX: Final = "$link/"  # of the client identifiers by which releases before LINK_OPENED recorded links
+ROAMED: Final = 1  # of a session
+CONNECTED: Final = 2  # the same
 
 
 def pack_session(session: Session) -> bytes:
@@ -20,11 +22,12 @@ def pack_session(session: Session) -> bytes:
     _pack_will(packer, session.will)
     packer.u64(session.opened_us).u64(session.clean_us)
     packer.text(session.departed_to).u64(session.departed_us).u64(session.claimed_us)
-    return packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0).done()
+    packer.u64(session.greeted_us).u64(session.arrival).u8(1 if session.is_stale else 0)
+    return packer.u8((ROAMED if session.roamed else 0) | (CONNECTED if session.connection is not None else 0)).done()
 
 
-def unpack_session(session: Session, reader: Unpacker) -> None:
-    """Reads what follows number and client id."""
+def unpack_session(session: Session, reader: Unpacker) -> bool:
+    """Reads what follows number and client id; whether its client was there, if that was written down."""
     session.username = reader.text()
     session.expiry_s = reader.u32()
     session.backlog.sequence = reader.u64()
@@ -38,6 +41,11 @@ def unpack_session(session: Session, reader: Unpacker) -> None:
     session.arrival = 0 if reader.at_end() else reader.u64()
     session.is_stale = False if reader.at_end() else bool(reader.u8())
     session.backlog.durable = True
+    if reader.at_end():
+        return False
+    flags = reader.u8()
+    session.roamed = session.roamed or bool(flags & ROAMED)
+    return bool(flags & CONNECTED)
 
 
 def pack_detached(session: Session) -> bytes:
@@ -167,7 +175,7 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
         session.take_in(reader.u16(), 0)
     _unpack_backlog(reader, session.backlog)
     if not reader.at_end():
-        session.roamed = bool(reader.u8())
+        session.roamed = bool(reader.u8()) or session.roamed
         session.seen = unpack_seen(reader.blob())
     return session, grants, attached
 
