@@ -253,9 +253,9 @@ class Directory:
         del self._own[moved.client]
         foreign = own.user != moved.user
         effects: list[Effect] = []
-        if self._waiting.pop(moved.client, None) is not None:
-            refused = SessionRefused(moved.client, own.time_us)
-            effects.append(refused if foreign else SessionFound(moved.client, own.time_us, ""))
+        # Who waits and has gone on elsewhere is not let in: that would be a later CONNECT than the one there.
+        if self._waiting.pop(moved.client, None) is not None and foreign:
+            effects.append(SessionRefused(moved.client, own.time_us))
         effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
         return effects
 
