@@ -268,9 +268,9 @@ class Directory:
         if moved.clean_start and not foreign:
             self._ended_with(moved.client, own)
         effects: list[Effect] = []
-        if self._waiting.pop(moved.client, None) is not None:
-            refused = SessionRefused(moved.client, own.time_us)
-            effects.append(refused if foreign else SessionFound(moved.client, own.time_us, ""))
+        # Who waits and has gone on elsewhere is not let in: that would be a later CONNECT than the one there.
+        if self._waiting.pop(moved.client, None) is not None and foreign:
+            effects.append(SessionRefused(moved.client, own.time_us))
         effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
         return effects
 

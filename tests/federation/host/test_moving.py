@@ -1,5 +1,7 @@
 """A session that moves: all its messages once and in order, wherever its client goes, and whatever breaks meanwhile."""
 
+import dataclasses
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,3 +124,47 @@ def test_a_session_that_moves_right_after_it_subscribed_brings_no_needless_copie
     host = city.brokers["b22"].host
     assert host is not None
     assert host.receiving.messages.get("b00", 0) == 0
+
+
+def test_a_session_that_ended_while_it_came_keeps_no_later_one() -> None:
+    """Its old broker begins the move again after a restart, by another number, and finds no place for it."""
+    city = SimCity(grid_city("flood-subscriptions", count=3), lambda one, other: 0.002)
+    city.start()
+    city.connect("s", "b11", keeps=True)
+    city.run(1.0)
+    city.brokers["b22"].pause()  # so that the move is not complete
+    city.connect("s", "b00", keeps=True)
+    city.run(3.0)
+    city.brokers["b11"].kill(power=True)
+    client = city.client("s")
+    client.connect("b00")
+    core = client._core  # a clean start of a session that is to stay
+    assert core is not None
+    core.options = dataclasses.replace(core.options, session_expiry_s=3600)
+    city.run(3.0)
+    city.brokers["b11"].start()
+    city.run(3.0)
+    city.brokers["b22"].resume()
+    city.settle()
+    city.connect("s", "b22", keeps=True)
+    city.settle()
+    hubs = {name: broker.hub for name, broker in city.brokers.items()}
+    assert [name for name, hub in hubs.items() if hub is not None and hub.sessions.get("s") is not None] == ["b22"]
+
+
+def test_a_client_that_moved_gets_what_is_retained_each_time_that_it_subscribes() -> None:
+    """Also what it has had when it was published [MQTT-3.3.1-9]."""
+    city = SimCity(grid_city("flood-subscriptions", count=3), lambda one, other: 0.002)
+    city.start()
+    city.connect("p", "b00", keeps=True)
+    city.connect("s", "b11", keeps=True)
+    city.run(0.1)
+    city.client("s").subscribe("plain/d", 2)
+    city.run(0.1)
+    city.connect("s", "b22", keeps=True)
+    city.settle()
+    city.client("p").publish("plain/d", "m", 1, retain=True)
+    city.settle()
+    city.client("s").subscribe("plain/d", 2)
+    city.settle()
+    assert [delivery.retain for delivery in city.received("s")] == [False, True]

@@ -239,6 +239,31 @@ def unanswered(seen: Seen, at: float) -> Seen:
     return seen
 
 
+def came_while_it_stood_still(since: float, before: str = "b1", at: float = 10.0) -> Seen:
+    """`c` leaves a will at b0, which stood still since a time; it had connected to another broker before."""
+    seen = city()
+    connect(seen, WATCHER, "b0", 0.0)
+    connect(seen, "c", before, at)
+    connect(seen, "c", "b0", 20.0)
+    seen.connections[-1].will = Wish("will/c", "w", 5.0)
+    seen.connections[-1].ended, seen.connections[-1].still_since = 21.0, since
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (came_while_it_stood_still(5.0), set()),
+        (came_while_it_stood_still(15.0), {"will"}),
+        (came_while_it_stood_still(FOREVER), {"will"}),
+        (came_while_it_stood_still(5.0, "b0"), {"will"}),
+    ],
+    ids=["since before", "since it was elsewhere", "it did not stand still", "it was nowhere else"],
+)
+def test_a_connect_may_be_taken_for_older_than_a_standstill(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [

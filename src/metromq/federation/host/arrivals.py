@@ -280,8 +280,8 @@ class Arrivals:
     def drained(self, old: str, signal: Signal) -> None:
         arrivals = self.by_client.get(signal.client, {})
         arrival = arrivals.get(old)
-        if arrival is None or arrival.number != signal.number:
-            return
+        if arrival is None or signal.number < arrival.number:
+            return  # of a later one the session here has ended since: the old broker began again, and had no place
         del arrivals[old]
         if not arrivals:
             self.by_client.pop(signal.client, None)

@@ -139,7 +139,7 @@ class RetainedVersions:
         if self._questions.get(topic_filter) is question:
             for topic, message in question.late.items():
                 if self._hub.retained.messages.get(topic) is message:
-                    self._give(message)
+                    self._give(message, True)
             del self._questions[topic_filter]
             for session, full_filter in question.waiting:
                 self._hub.retained.waited(session, full_filter)
@@ -200,7 +200,7 @@ class RetainedVersions:
             if matches(topic_filter, message.topic):
                 question.late[message.topic] = message
                 return
-        self._give(message)
+        self._give(message, True)
 
     def _pass_on(self, message: Message, sender: str) -> None:
         """Whom this broker serves with the topic trusts that it hears of every new value."""
@@ -224,15 +224,20 @@ class RetainedVersions:
             for message in [stored] if stored is not None else self._deletions(topic):
                 self._hub.publishing.replay(message, copies)
 
-    def _give(self, message: Message) -> None:
+    def _give(self, message: Message, is_new: bool = False) -> None:
+        """To who has subscribed; `is_new`: in place of its publication, so not to who has had that."""
         hub = self._hub
         for target in hub.routes.find(message.topic.encode()).targets:
             if self._is_waiting(target.session, message.topic):
+                continue
+            if is_new and hub.delivery.came_already(target.session, message):
                 continue
             qos, gate = min(target.qos, message.qos), target.session.gate
             if qos == 0 and gate is not None and gate.takes(message, target.identifiers):
                 continue  # who asked for a replay gets it there, if it is as young as that
             hub.retained.send(target.session, message, qos, target.identifiers)
+            if is_new:
+                hub.delivery.had_as_stored(target.session, message, qos)
             hub.delivery.pump(target.session)
 
     def _deletions(self, topic_filter: str) -> list[Message]:

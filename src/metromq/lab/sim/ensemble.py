@@ -220,9 +220,12 @@ class SimShim:
             self.client.run(lambda: self._act(action))
 
     def _act(self, action: Callable[[], None]) -> None:
-        is_there = self._ensemble.reaches(self.client.name) and self._ensemble.is_valid(self.session)
-        if self._is_current and self._is_connected and is_there:
+        if not (self._is_current and self._is_connected and self._ensemble.is_valid(self.session)):
+            return  # who enters reads everything
+        if self._ensemble.reaches(self.client.name):
             action()
+        else:  # if the way is back before anybody saw that it was cut, it comes after all
+            self._ensemble.clock.after(PING_S, lambda: self._turn(action))
 
     def read_members(self) -> None:
         members = self._ensemble.members()

@@ -348,6 +348,7 @@ class Contract:
                 later = (one.opened if one.opened < FOREVER else one.asked for one in connections[number + 1 :])
                 back = min(later, default=FOREVER)
                 lost = connection.ended < FOREVER and not connection.goodbye
+                lost = lost and not self._may_seem_older(connection)
                 if lost and back > connection.ended + delay_s + 30.0 and not fired and self._is_calm(connection):
                     yield f"will: {payload} of {client} never fired"
 
@@ -360,6 +361,15 @@ class Contract:
         keeps = connection.keeps and following.keeps  # otherwise the session ends, and the will does not wait
         fires = connection.ended + delay_s
         return keeps and following.opened + self._seen.lag_between(following.opened, fires) < fires
+
+    def _may_seem_older(self, connection: SeenConnection) -> bool:
+        """Whether its broker stood still when the client came, and had since before the client came to another one.
+
+        It cannot know how old the CONNECT is, and takes the other one for later.
+        """
+        before = [one for one in self._by_client[connection.client] if one.asked < connection.asked]
+        others = [one for one in before if one.broker != connection.broker]
+        return any(connection.still_since < (one.opened if one.opened < FOREVER else one.asked) for one in others)
 
     def _is_calm(self, connection: SeenConnection, until: float = 0.0) -> bool:
         end = max(connection.ended, until) + 10

@@ -28,6 +28,7 @@ class SeenConnection:
     present: bool = False
     goodbye: bool = False  # ended with DISCONNECT
     apart: bool = False  # the broker of the connection before was out of reach
+    still_since: float = FOREVER  # since when the broker stood still that it came to, or had until just now
 
 
 @dataclass(slots=True)

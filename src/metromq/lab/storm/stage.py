@@ -24,6 +24,7 @@ BY_CLIENTS: Final = frozenset(
 GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
+WAKE_S: Final = 0.5  # so soon a broker that goes on knows that it stood still
 
 
 def revised(city: City, version: str) -> City:
@@ -53,6 +54,7 @@ class Stage(ABC):
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
+        self._still: dict[str, tuple[float, float]] = {}  # brokers that stood still: from when to when
         self._toppled: dict[str, str] = {}  # by the topic of the cluster that they led
         self._verbs: Mapping[str, Callable[..., None]] = {
             "connect": lambda *words: self._connect(GOODBYE, *words),
@@ -102,7 +104,22 @@ class Stage(ABC):
         if step.verb in MENDS:
             self._mended_at = self.now
             self.seen.mends.append((self.now, str(step)))
+        if step.verb in ("pause", "resume"):
+            self._stands_still(self._name(step.words[0]), step.verb == "pause")
+        elif step.verb in ("kill", "power", "tear"):
+            self._still.pop(self._name(step.words[0]), None)
         self._verbs[step.verb](*step.words)
+
+    def _stands_still(self, name: str, is_still: bool) -> None:
+        if is_still and self.is_awake(name):
+            self._still[name] = self.now, FOREVER
+        elif not is_still and name in self._still:
+            begun, over = self._still[name]
+            self._still[name] = begun, min(over, self.now)
+
+    def _still_since(self, name: str) -> float:
+        begun, over = self._still.get(name, (FOREVER, FOREVER))
+        return begun if self.now < over + WAKE_S else FOREVER
 
     def _name(self, word: str) -> str:
         return self._founders[int(word[1:])] if word.startswith("#") else word
@@ -123,6 +140,7 @@ class Stage(ABC):
         """Everything works again."""
         self._heal()
         for name in [one for one in self.names if one not in self.gone]:
+            self._stands_still(name, False)
             self.resume(name)
             self.start(name)
 
@@ -190,6 +208,7 @@ class Stage(ABC):
             self._waiting = {key: waiting for key, waiting in self._waiting.items() if key[0] != name}
         connection = self._connections[name] = SeenConnection(name, broker, keeps == "keeps", will, self.now)
         connection.apart = before is not None and self._is_apart(before, broker)
+        connection.still_since = self._still_since(broker)
         self.seen.connections.append(connection)
         self.dial(name, broker, connection.keeps, will)
 

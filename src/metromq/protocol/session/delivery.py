@@ -153,6 +153,10 @@ class Delivery:
         """Whether the session's queue has room; a message that finds none is dropped and counted."""
         if session.roamed and self.came_already(session, message):
             return False
+        return self.has_room(session)
+
+    def has_room(self, session: Session) -> bool:
+        """The same for what it may have had before."""
         backlog = session.backlog
         if self._backlogs.has_room(backlog):
             return True
@@ -168,6 +172,15 @@ class Delivery:
         origin = message.origin or self._name
         offset = message.origin_offset if message.origin else message.offset
         return offset >= 0 and (seen.holds(origin, offset) if for_sure else seen.holds_fleeting(origin, offset))
+
+    def had_as_stored(self, session: Session, message: Message, qos: int) -> None:
+        """A session got a message as a stored one, in place of its publication, which may come by another way."""
+        seen = session.seen
+        if seen is not None and message.qos and message.origin and message.origin_offset >= 0:
+            if qos:
+                seen.add(message.origin, message.origin_offset)
+            else:
+                seen.add_fleeting(message.origin, message.origin_offset)
 
     def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
         """Into the session's backlog; a session that may roam remembers that it has had the message."""

@@ -125,7 +125,7 @@ class Retained:
                 data = self._delivery.packet(output, message, 0, True, False, 0, identifiers)
                 if data is not None:
                     output.write(data)
-        elif self._delivery.accepts(session, message):
+        elif self._delivery.has_room(session):  # also if it has had it: each subscription is answered
             flags = qos | 4
             again = self._again(session, message, flags, identifiers)
             self._delivery.enqueue(session, again, flags, identifiers)
