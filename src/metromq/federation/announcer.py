@@ -52,6 +52,7 @@ class Announcer:
         # a peer may be lost on its way.
         self._owed: dict[str, dict[str, tuple[int, int]]] = {}
         self._heard_us: dict[str, int] = {}  # until when a peer has heard us, as far as it has said
+        self.last_heard_us = 0  # the same of any
         # By filter and peer: since when the peer must know of it, where that is because the routing has changed.
         self._fresh: dict[str, dict[str, int]] = {}
 
@@ -122,6 +123,7 @@ class Announcer:
     def was_heard(self, peer: str, until_us: int) -> None:
         """The peer has had what was sent to it until then."""
         self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
+        self.last_heard_us = max(until_us, self.last_heard_us)
 
     def heard_us(self, peer: str) -> int:
         """Until when a peer has heard us, as far as it has said; 0: it has not."""

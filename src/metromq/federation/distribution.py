@@ -1,7 +1,7 @@
 """From a router's suggestion to copies: one per interested peer, and one member for each shared subscription."""
 
 import hashlib
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ class Distribution:
     shares: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     serves: bool = False  # this broker distributes it; otherwise somebody else does
+    left: tuple[str, ...] = ()  # shared subscriptions that this broker would choose members of, and leaves to another
     held: bool = False  # what its clients publish, and is stored, waits here: the topic is changing hands
 
     def size_bytes(self) -> int:
@@ -85,6 +86,9 @@ class Distributor(Protocol):
     @property
     def announcer(self) -> OwnInterest: ...
 
+    @property
+    def may_be_missed(self) -> Callable[[], bool]: ...
+
 
 def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]:
     """Where the message goes, and whether it is the same for every message of the topic."""
@@ -94,6 +98,9 @@ def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]
     if arrival.stage == OWNER and suggestion is STAY:
         suggestion = _anew(host.router, arrival)
     shares = [share for share in shares_for(host, arrival.topic) if share not in arrival.shares_done]
+    left: tuple[str, ...] = ()
+    if suggestion.through and shares and arrival.stage == OWNER and host.may_be_missed():
+        suggestion, left = _doubted(suggestion.through), tuple(shares)
     onward, looped = _allowed(host, arrival, suggestion.onward)
     serves = suggestion.audience is not Audience.NOBODY
     if not serves:
@@ -107,7 +114,15 @@ def distribute(host: Distributor, arrival: Arrival) -> tuple[Distribution, bool]
     if arrival.limit < 1:
         looped += [hop.peer for hop in hops]
         hops = []
-    return Distribution(tuple(hops), own, tuple(looped), serves), not shares
+    return Distribution(tuple(hops), own, tuple(looped), serves, left), not shares
+
+
+def _doubted(middle: str) -> Suggestion:
+    """Nobody has heard this broker for so long, as when it stood still, that another may be responsible by now.
+
+    Then who sent the message has sent it there too, and members may be chosen: the broker in the middle knows.
+    """
+    return Suggestion(Audience.NOBODY, (Onward(middle, HANDOVER, "knows whether members were chosen"),))
 
 
 def _anew(router: Router, arrival: Arrival) -> Suggestion:

@@ -123,8 +123,7 @@ class Handover:
         phase = phase_of(fact)
         if not phase or not fact.owner:
             self._parts.pop(fact.key, None)
-            self._pushed_us.pop(fact.key, None)
-            return []
+            return self._push_last(fact, before, self._pushed_us.pop(fact.key, 0))
         is_draining = before is not None and before.phase in DRAINS and before.to == candidate(fact)
         held_us = before.held_us if before is not None and is_draining else now_us
         part = _Part(fact.epoch, fact.value, phase, fact.owner, candidate(fact), held_us if phase in DRAINS else -1)
@@ -139,8 +138,15 @@ class Handover:
             self._pushed_us[key] = stamp_us
             return [SendRetained(part.to, filters)]
         if part.phase == DRAINS[-1]:
-            return [SendRetained(part.to, filters, max(0, self._pushed_us.get(key, 0) - CLOCKS_US))]
+            before_us, self._pushed_us[key] = self._pushed_us.get(key, 0), stamp_us
+            return [SendRetained(part.to, filters, max(0, before_us - CLOCKS_US))]
         return []
+
+    def _push_last(self, fact: Fact, part: _Part | None, pushed_us: int) -> list[Effect]:
+        """The key has changed hands: what clients set at QoS 0, which is not held back, came here until now."""
+        if part is None or part.phase != DRAINS[-1] or part.owner != self._name or part.to != fact.owner:
+            return []
+        return [SendRetained(fact.owner, self._table.succession.filters(fact.key), max(0, pushed_us - CLOCKS_US))]
 
     def drained(self, key: str, epoch: int, now_us: int) -> list[Effect]:
         part = self._parts.get(key)

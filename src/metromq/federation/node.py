@@ -311,6 +311,11 @@ class Node:
         stage = CLIENT if origin in ("", self.name) else OWNER
         return self.router.decide(topic, stage, origin).audience is not Audience.NOBODY
 
+    def may_be_missed(self, now_us: int) -> bool:
+        """Whether so much time has passed since somebody heard this broker that others may take it for lost."""
+        heard_us, surely_us = self.routes.announcer.last_heard_us, self.coordinator.surely_us()
+        return 0 < heard_us < now_us - surely_us and surely_us > 0
+
     def senders_of(self, filters: Iterable[str]) -> frozenset[str] | None:
         """The peers that may send messages of these filters here; None: everybody."""
         router = self.router

@@ -42,6 +42,7 @@ class RouteBook:
         self.announcer = announcer
         self.copies_dropped = 0  # that had crossed as many links as a copy may
         self._holds = holds
+        self.may_be_missed: Callable[[], bool] = lambda: False  # whether others may take this broker for lost
         # What `route` has said of what our clients publish, and of what peers send, where it says the same of all that
         # come so. Who asks for every message looks here first.
         self.of_topics: Remembered[str, Distribution] = Remembered(ROUTES_BYTES)

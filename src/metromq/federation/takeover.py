@@ -5,7 +5,7 @@ from typing import Final, final
 
 from metromq.federation.city import City
 from metromq.federation.coordination.facts import Change
-from metromq.federation.coordination.steps import DRAINS, phase_of
+from metromq.federation.coordination.steps import DRAINS, candidate, phase_of
 from metromq.federation.coordination.succession import TopicTable
 from metromq.federation.effects import Effect, HandOver, Reroute, Send, SendRetained
 from metromq.federation.links.frames import RetainedRequest
@@ -102,7 +102,7 @@ class Takeover:
         if not anchor:
             return [HandOver(key, change.after.owner, now_us - claimed_us)]
         effects: list[Effect] = [HandOver(key, anchor, now_us - max(claimed_us, self._sure_us()))]
-        if not change.before.value:
+        if not _is_in_order(change):
             effects.append(SendRetained(anchor, self._table.succession.filters(key)))
         return effects
 
@@ -130,3 +130,10 @@ class Takeover:
 def _is_handed(change: Change, up: Collection[str]) -> bool:
     """Whether it came in good order, so that what is retained has been sent: its last owner is there to say so."""
     return phase_of(change.before) == DRAINS[-1] and change.before.owner in up
+
+
+def _is_in_order(change: Change) -> bool:
+    """Whether it came to its end step by step: then the last owner has sent what is retained to the next one."""
+    before, after = change.before, change.after
+    is_next = after.epoch == before.epoch + 1 and after.owner == candidate(before)
+    return is_next and phase_of(before) == DRAINS[-1]

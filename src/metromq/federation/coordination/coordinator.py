@@ -201,6 +201,10 @@ class Coordinator(ABC):
     def overslept(self, now_us: int, pause_us: int) -> None:  # noqa: B027
         """This broker itself stood still and heard nobody; the silence of that time says nothing about the others."""
 
+    def surely_us(self) -> int:
+        """So long after a sign of life of this broker nobody takes it for lost; 0: its greetings do not decide that."""
+        return 0
+
     def restore(self, facts: tuple[Fact, ...], now_us: int) -> list[Event]:
         """What the journal of an earlier life knew."""
         adopted = self.adopt(facts, now_us)

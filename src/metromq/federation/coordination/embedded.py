@@ -297,6 +297,9 @@ class EmbeddedCoordinator(Coordinator):
 
     # Who is there.
 
+    def surely_us(self) -> int:
+        return self.watch.surely_us()
+
     def alive(self, now_us: int) -> tuple[str, ...]:
         """Counted again only when it has changed: it is asked for at every tick."""
         if self._counted_at != self.watch.revision:

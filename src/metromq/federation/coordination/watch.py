@@ -205,6 +205,10 @@ class Watch:
 
     # What follows.
 
+    def surely_us(self) -> int:
+        """So long at least a silence is waited for."""
+        return self._least_us - self._sooner_us()
+
     def judge(self, now_us: int) -> tuple[str, ...]:
         """Looks whose silence has become too long; the peers that must be told at once what we think."""
         gap_us = now_us - self._ticked_us if self._ticked_us >= 0 else 0

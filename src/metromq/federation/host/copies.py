@@ -139,6 +139,8 @@ class Copies(RemoteCheck):
             self._chose(origin, number, route.hops)
         if entry is not None and entry.shares_done:
             self._inbox.shared_elsewhere(origin, number, entry.shares_done)
+        if route.left:
+            self._inbox.shared_elsewhere(origin, number, route.left)
 
     def rerouted(self, origin: str, number: int, route: Distribution) -> None:
         """The same for a message that another broker may have distributed, whose copies come without a mark."""

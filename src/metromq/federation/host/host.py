@@ -74,6 +74,7 @@ class Host:
         self.name = name
         self.hub = hub
         self.node = Node(city, name, hub.clock.wall_us, self._now_us(), lambda: hub.clock.wall_us)
+        self.node.routes.may_be_missed = lambda: self.node.may_be_missed(self._now_us())
         self.inbox = Inbox()
         self.on_city: Callable[[Description], None] = lambda description: None  # told of every new description
         self._report = report

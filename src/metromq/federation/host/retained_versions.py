@@ -162,11 +162,13 @@ class RetainedVersions:
                     found[message.topic] = message
         messages = [message for message in found.values() if not message.topic.startswith("$")]
         if not messages:
-            self._run([Send(effect.peer, RetainedNone(effect.filters))])
+            self._run([] if effect.since_us else [Send(effect.peer, RetainedNone(effect.filters))])
             return
         copies = [self._copies.for_hop(Hop(effect.peer, FINAL), SYNC)]
         for message in messages:
             self._hub.publishing.replay(message, copies)
+        if effect.since_us:  # not all there is: who has asked for that waits on
+            return
         packer = Packer().u32(len(effect.filters))
         for topic_filter in effect.filters:
             packer.text(topic_filter)
