@@ -1,7 +1,7 @@
 """What docs/pipeline.md tells other programs to read the tables with: short ones, too, end as they should.
 
-`DeltaTable.to_pyarrow_table` and `to_pandas` ended about half of short programs with "terminate called without an active
-exception" after they had done their work, with deltalake 1.2 to 1.6.
+`DeltaTable.to_pyarrow_table` and `to_pandas` ended about half of short programs with "terminate called without an
+active exception" after they had done their work, with deltalake 1.2 to 1.6.
 """
 
 import re
