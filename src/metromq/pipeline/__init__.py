@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from metromq.pipeline.recorder import Recorder, recorder_lock
     from metromq.pipeline.refreshing import refresh
     from metromq.pipeline.shipper import shipping
+    from metromq.pipeline.spark import register
     from metromq.pipeline.whatif import ChoiceCost, SiteCost, recorded_days, what_if
 
 _HOMES = {
@@ -61,6 +62,7 @@ _HOMES = {
     "recorder_lock": "recorder",
     "refresh": "refreshing",
     "refresh_own": "own_tables",
+    "register": "spark",
     "repair": "content",
     "run": "jobs",
     "save_proposal": "reclustering",
@@ -111,6 +113,7 @@ __all__ = [
     "recorder_lock",
     "refresh",
     "refresh_own",
+    "register",
     "repair",
     "run",
     "save_proposal",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 JAVA_VERSIONS: Final = (17, 21, 25)
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_MEMORY: Final = "1g"
+_ANY_PYTHON: Final = "python3"  # what Spark's workers run where nobody chose
 _SCRATCH: Final = "metromq-spark-"
 _HELP: Final = "install Java 17, 21 or 25 and set JAVA_HOME, or take a JDK from PyPI: pip install 'metromq[jdk]'"
 
@@ -159,6 +160,40 @@ def start(
     if not master.startswith("local"):
         session.sparkContext.addPyFile(_packed(scratch))
     return session
+
+
+def register(session: "SparkSession") -> "SparkSession":
+    """Make `format("metromq")` known to a session that somebody else started, and have this Python run it.
+
+    Spark looks for formats, and runs them, with the Python that PYSPARK_PYTHON names, or else the path's `python3`: not
+    with that of an environment which nobody activated.
+    """
+    from metromq.pipeline.source import JournalSource
+
+    context = getattr(session, "sparkContext", None)  # Spark Connect has none: there the server chooses
+    if context is not None and context.pythonExec != sys.executable:
+        if context.pythonExec == _ANY_PYTHON and context.master.startswith("local"):
+            context.pythonExec = sys.executable
+        else:
+            _check_python(context.pythonExec)
+    session.dataSource.register(JournalSource)
+    return session
+
+
+def _check_python(program: str) -> None:
+    """Of a choice that is the user's: whether it can run the source."""
+    try:
+        run = subprocess.run(
+            [program, "-c", "import metromq.pipeline.source"], capture_output=True, text=True, timeout=60
+        )
+        reason = run.stderr.strip().rpartition("\n")[2] if run.returncode else ""
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = str(error)
+    if reason:
+        raise UsageError(
+            f"Spark's workers run the Python {program}, which cannot run this source ({reason}): before the session"
+            f" starts, set PYSPARK_PYTHON to one that has 'metromq[pipeline]', as {sys.executable} has"
+        )
 
 
 @contextmanager
