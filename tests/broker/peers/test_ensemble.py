@@ -112,7 +112,8 @@ async def _a_city_on_three_servers(tmp_path: Path) -> None:
                 assert await heard(one, two, "1/1/x", b"first")
             # A member leaves the ensemble: another takes its area over.
             await until(lambda: "b22" not in alive(one), "b22 is missed")
-            assert one.member is not None and two.member is not None
+            assert one.member is not None
+            assert two.member is not None
             node, other = one.member.host.node, two.member.host.node
             await until(lambda: node.table.owner("2/2") in ("b00", "b11"), "its area is taken over")
             # Each hears it from the ensemble, in its own time.
