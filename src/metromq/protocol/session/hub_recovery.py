@@ -285,7 +285,7 @@ class _Recovery:
             return
         origin = message.origin or hub.name
         offset = message.origin_offset if message.origin else message.offset
-        for target in hub.routes.find(message.topic.encode()).targets:
+        for target in hub.routes.build(message.topic).targets:  # nothing is remembered: not all interest is known yet
             session = target.session
             if target.qos == 0 and session.seen is not None and session.backlog.number in self.connected:
                 session.seen.add_fleeting(origin, offset)
