@@ -92,6 +92,10 @@ class Departures:
         departure = self.by_client.get(client)
         return departure is not None and not departure.session.closed
 
+    def is_of(self, session: Session) -> bool:
+        departure = self.by_client.get(session.client_id)
+        return departure is not None and departure.session is session
+
     def is_before(self, client: str, taken_us: int) -> bool:
         """Whether the client has left from here before a CONNECT."""
         return self.by_client[client].taken_us <= taken_us
@@ -131,9 +135,6 @@ class Departures:
     def tick(self) -> None:
         for departure in list(self.by_client.values()):
             session = departure.session
-            if session.closed:
-                self.cancel(session.client_id)
-                continue
             if (not departure.complete or session.backlog.unsettled()) and self._has_room(departure):
                 self._send_some(departure)
             self._end_if_drained(departure)
@@ -261,7 +262,6 @@ class Departures:
         senders = tuple(peer for peer in senders if self._node.is_peer(peer))  # others say nothing any more
         if departure.markers.issuperset(senders) and departure.markers >= {self._node.name, departure.to}:
             self._hub.sessions.close(session)
-            self.cancel(session.client_id)
 
     def send_signal(self, to: str, signal: Signal) -> None:
         self._send(to, encode_signal(signal))

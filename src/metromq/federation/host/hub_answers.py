@@ -103,6 +103,7 @@ class HubAnswers(Federation):
         return self._node.directory.claimed_us(client_id) or self._node.clock.stamp_us()
 
     def ended(self, session: Session) -> None:
+        self._roaming.ended(session)
         if not session.departed_to and not self._roaming.is_entering(session.client_id):
             self._run(self._node.directory.ended(session.client_id))
 

@@ -232,9 +232,9 @@ class RetainedVersions:
         for target in hub.routes.find(message.topic.encode()).targets:
             if self._is_waiting(target.session, message.topic):
                 continue
-            if is_new and hub.delivery.came_already(target.session, message):
-                continue
             qos, gate = min(target.qos, message.qos), target.session.gate
+            if is_new and qos and hub.delivery.came_already(target.session, message):
+                continue
             if qos == 0 and gate is not None and gate.takes(message, target.identifiers):
                 continue  # who asked for a replay gets it there, if it is as young as that
             hub.retained.send(target.session, message, qos, target.identifiers)

@@ -324,6 +324,11 @@ class Roaming:
         number = self._node.clock.stamp_us()
         self._departures.begin(session, session.departed_to, number, session.departed_us)
 
+    def ended(self, session: Session) -> None:
+        """Told before the journal is: where it went must not wait for what nobody knows of any more."""
+        if self._departures.is_of(session):
+            self._departures.cancel(session.client_id)
+
     def _lose(self, session: Session) -> None:
         """Another user has the client identifier: the session ends with all that waits for it."""
         hub = self._hub
