@@ -194,13 +194,51 @@ def group(routing: str, topic: str, *takers: str) -> Seen:
     return seen
 
 
-def broken(seen: Seen, at: float) -> Seen:
-    seen.faults.append((at, f"{at:8.3f}  hold #0 #1"))
+def broken(seen: Seen, at: float, what: str = "hold #0 #1") -> Seen:
+    seen.faults.append((at, f"{at:8.3f}  {what}"))
+    return seen
+
+
+def healed(seen: Seen, at: float) -> Seen:
+    seen.mends.append((at, f"{at:8.3f}  heal"))
     return seen
 
 
 def test_a_stand_in_that_cannot_know_may_choose_once_more() -> None:
     assert rules(broken(group("geographic", "0/0/0/0/a", "g", "h"), 4.9)) == set()
+
+
+def test_an_owner_may_be_lost_in_the_moment_in_which_it_has_chosen() -> None:
+    assert rules(broken(group("delegation", "plain/d", "g", "h"), 5.005, "split #1")) == set()
+
+
+def held_then_lost(lost: str, healed_at: float = 9.0) -> Seen:
+    """Nothing that #1 says reaches #0 when it chooses; later another thing breaks."""
+    seen = broken(group("delegation", "plain/d", "g", "h"), 4.9, "hold #1 #0")
+    return broken(healed(seen, healed_at), 6.0, lost)
+
+
+def test_an_owner_may_be_lost_before_what_it_said_comes() -> None:
+    assert rules(held_then_lost("split #1")) == set()
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (broken(group("delegation", "plain/d", "g", "h"), 4.9, "split #1"), {"shared twice"}),
+        (broken(group("delegation", "plain/d", "g", "h"), 4.9, "pause #1"), {"shared twice"}),
+        (broken(group("delegation", "plain/d", "g", "h"), 5.02, "split #1"), {"shared twice"}),
+        (broken(group("delegation", "plain/d", "g", "h"), 5.005, "slow #1 #0 0.3"), {"shared twice"}),
+        (broken(group("delegation", "plain/d", "g", "h"), 4.9, "hold #1 #0"), {"shared twice"}),
+        (held_then_lost("split #2"), {"shared twice"}),
+        (held_then_lost("split #1", healed_at=5.5), {"shared twice"}),
+        (broken(group("delegation", "plain/d", "g", "g"), 5.005, "split #1"), {"shared twice", "twice"}),
+        (broken(group("delegation", "plain/d", "g", "h", "i"), 5.005, "split #1"), {"shared twice"}),
+    ],
+    ids=["before", "stood still", "after", "slow", "held", "another", "mended", "the same member", "three members"],
+)
+def test_an_owner_that_was_lost_before_it_could_choose_is_no_excuse(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from metromq.protocol.topics import matches, split_shared
 
 ORDER_S: Final = 1.0  # so long a session that has moved waits for what is older and still under way
 MENDED_S: Final = 5.0  # so long after a repair links and owners are as before
+CUTS: Final = ("kill", "power", "tear", "revise", "pause", "cut", "split")
 WATCHER: Final = "watch"
 
 
@@ -190,15 +191,28 @@ class Contract:
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
 
     def _may_choose_again(self, message: Published, exact: list[Delivered], most: int) -> bool:
-        """Whether the owner of an area may have chosen a member, and whoever stands in for it cannot know.
+        """Whether the owner of the topic may have chosen a member, and whoever stands in for it cannot know.
 
         Its acknowledgement was lost, so something was broken when the message was sent; two members have it, once each.
         """
-        if self._seen.routing != "geographic" or not message.topic[0].isdigit():
-            return False
         is_one_each = len(exact) == most + 1 == len({one.client for one in exact})
         over = message.sent + self._seen.lag_between(message.sent, message.sent)
-        return is_one_each and self._is_troubled(message.sent, over)
+        if self._seen.routing == "delegation":
+            return is_one_each and self._is_cut_short(message.sent, over)
+        has_owner = self._seen.routing == "geographic" and message.topic[0].isdigit()
+        return has_owner and is_one_each and self._is_troubled(message.sent, over)
+
+    def _is_cut_short(self, start: float, end: float) -> bool:
+        """Whether a broker or a link was lost between two times, or later, when what it said then was held up still."""
+        faults = [(at, text.split()[1], text.split()[2:]) for at, text in self._seen.faults]
+        healed = [at for at, text in self._seen.mends if text.split()[1] == "heal"]
+        held = {
+            (words[0], min((one for one in healed if one > at), default=FOREVER))
+            for at, verb, words in faults
+            if verb == "hold" and at <= end and not any(at < one < start for one in healed)
+        }
+        cuts = [(at, words) for at, verb, words in faults if verb in CUTS and at >= start]
+        return any(at <= end or any(at <= until and name in words for name, until in held) for at, words in cuts)
 
     def _order_is_kept(self) -> Iterator[str]:
         kept = [message for message in self._seen.published if message.payload and not self._is_resent(message)]
