@@ -96,7 +96,7 @@ def test_takeover_reroutes_announces_and_pulls_what_is_retained() -> None:
     effects = broker.frame("b00", encode_frame(Facts((entry,))), 0)
     assert FactsLearnt((entry,)) in effects
     assert Reroute("1/2", "b12", "b10") in effects
-    assert Send("b10", Interest(False, (Announcement("1/2/#", 1, 0),), ())) in effects
+    assert Send("b10", Interest(False, (Announcement("1/2/#", 1, 1),), ())) in effects
     assert Send("b11", Facts((entry,))) in effects
     assert Send("b00", Facts((entry,))) not in effects
     effects = broker.tick(10_000_000)

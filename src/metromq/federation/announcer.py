@@ -205,7 +205,8 @@ class Announcer:
         removed = [text for text in announced if text not in due]
         if not added and not removed:
             return None
-        return self._note(peer, added, removed, now_us)
+        # Filters are at least a moment old: nobody asks this peer for what it retains, as with a filter that has just come.
+        return self._note(peer, added, removed, now_us, 1)
 
     def _due(self, peer: str) -> dict[str, int]:
         """All that the peer should know."""
@@ -246,11 +247,11 @@ class Announcer:
         announced = self._announced.get(peer, {})
         for text in announced:
             self._tell(text, now_us)
-        return Interest(True, self._items(peer, list(announced), {}, now_us), ())
+        return Interest(True, self._items(peer, list(announced), {}, now_us, 1), ())
 
-    def _note(self, peer: str, added: list[str], removed: list[str], now_us: int) -> Interest:
+    def _note(self, peer: str, added: list[str], removed: list[str], now_us: int, least_ms: int = 0) -> Interest:
         announced, digest = self._announced.setdefault(peer, {}), self._digests.get(peer, 0)
-        items = self._items(peer, added, announced, now_us)
+        items = self._items(peer, added, announced, now_us, least_ms)
         for text in (*added, *removed):
             if text in announced:
                 digest -= interest_hash(text, announced.pop(text))
@@ -269,7 +270,9 @@ class Announcer:
         if text in self._stood:
             self._stood[text] = now_us
 
-    def _items(self, peer: str, texts: list[str], before: Mapping[str, int], now_us: int) -> tuple[Announcement, ...]:
+    def _items(
+        self, peer: str, texts: list[str], before: Mapping[str, int], now_us: int, least_ms: int
+    ) -> tuple[Announcement, ...]:
         """With how long the peer should have known of each already. `before` is what it knew until now."""
         oldest = self._oldest(peer, {text for text in texts if text in self._stood}, before)
         items: list[Announcement] = []
@@ -280,7 +283,7 @@ class Announcer:
                 items.append(Announcement(text, 1, max(1, (now_us - oldest.get(text, now_us)) // 1000)))
                 continue
             since_us = min(oldest.get(text, now_us), now_us if self._knows(before, text) else self._late_us(peer, text))
-            items.append(Announcement(text, wanted.members, (now_us - since_us) // 1000))
+            items.append(Announcement(text, wanted.members, max(least_ms, (now_us - since_us) // 1000)))
         return tuple(items)
 
     def _oldest(self, peer: str, summaries: set[str], before: Mapping[str, int]) -> dict[str, int]:
