@@ -205,7 +205,7 @@ class Announcer:
         removed = [text for text in announced if text not in due]
         if not added and not removed:
             return None
-        # Filters are at least a moment old: nobody asks this peer for what it retains, as with a filter that has just come.
+        # They are at least a moment old: nobody asks this peer for what it retains, as when a filter has just come.
         return self._note(peer, added, removed, now_us, 1)
 
     def _due(self, peer: str) -> dict[str, int]:
