@@ -36,11 +36,15 @@ class Takeover:
         # Since when it was at home in keys by a description that another one has overruled: not all peers have heard of
         # that, so they will not ask it for what it distributed.
         self._overruled_us: dict[str, int] = {}
+        # Keys that it stands in for, and that have got another home: what came before was told to the one before.
+        self._rehomed: set[str] = set()
 
     def city_changed(self, city: City, now_us: int) -> None:
         homes, self._city = self._city.homes, city
         for key, home in city.homes.items():
             before = homes.get(key)
+            if key in self._claimed_us and self._name not in (home, before) and before not in (home, None):
+                self._rehomed.add(key)
             if home == self._name != before:
                 # Until we own it, too, who was at home before distributes everything.
                 self._settled_us[key] = now_us if self._table.owner(key) == self._name else NEVER_US
@@ -71,6 +75,7 @@ class Takeover:
             effects.append(Reroute(key, before, after))
         if after == self._name and before != self._name:
             self._claimed_us[key] = now_us
+            self._rehomed.discard(key)
             if self._settled_us.get(key) == NEVER_US:
                 self._settled_us[key] = now_us
             if not _is_handed(change, up):
@@ -97,7 +102,9 @@ class Takeover:
         overruled_us = self._overruled_us.pop(key, NEVER_US)
         if overruled_us != NEVER_US:
             return [HandOver(key, change.after.owner, now_us - overruled_us)]
-        if anchor == self._name or (at_home and not anchor):
+        is_told = key not in self._rehomed  # of all that came while we stood in for it
+        self._rehomed.discard(key)
+        if anchor == self._name or (at_home and not anchor and is_told):
             return []
         if not anchor:
             return [HandOver(key, change.after.owner, now_us - claimed_us)]

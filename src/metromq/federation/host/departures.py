@@ -27,7 +27,7 @@ from metromq.federation.host.session_parcels import (
 )
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.session import KIND_REPLAY, Entry, Hub, Message, SeenIds, Session, store
+from metromq.protocol.session import KIND_REPLAY, SENT, Entry, Hub, Message, SeenIds, Session, store
 
 # Other clients, here and at the new broker, must not wait while a long queue moves: a turn sends so much,
 ENTRIES_PER_TURN: Final = 256
@@ -250,9 +250,9 @@ class Departures:
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535
         sequence = max(session.backlog.sequence - behind, 0)
-        return Waiting(
-            sequence, entry.flags, entry.state, entry.identifiers, self._hub.backlogs.load(entry).named(self._node.name)
-        )
+        state = entry.state or (SENT if entry.dup else 0)  # an earlier broker, or an earlier life, has sent it
+        message = self._hub.backlogs.load(entry).named(self._node.name)
+        return Waiting(sequence, entry.flags, state, entry.identifiers, message)
 
     def _end_if_drained(self, departure: Departure) -> None:
         session = departure.session
