@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from metromq.cli.pipeline import loading, upkeep
+from metromq.cli.pipeline import loading, queries, upkeep
 from metromq.cli.pipeline.printing import show
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
@@ -129,7 +129,29 @@ def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch
         metromq("run", "--once", "--lake", str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--routing", "central,centrall"), "unknown choice centrall; the choices are central"),
+        (("--html", "nowhere/costs.html"), "there is no directory nowhere"),
+        (("--day", "2026-01-01"), "no traffic for 2026-01-01"),
+        ((), "no traffic for any day"),
+        (("--city", "atlantis"), "atlantis"),
+    ],
+)
+def test_what_if_says_what_cannot_be_before_spark_starts(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(queries, "spark_session", never)
+    Lake(tmp_path).open("messages")
+    with pytest.raises(MetroError, match=words):
+        metromq("what-if", "--lake", str(tmp_path), *arguments)
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", "", "²d", "999999999d", "99999999999999d", "9" * 5000 + "d"])
 def test_ages_are_checked(text: str) -> None:
     with pytest.raises(UsageError, match="for example 30d"):
         upkeep.age(text)
