@@ -241,7 +241,7 @@ def test_files_that_cannot_be(tmp_path: Path, files: dict[str, str], said: str) 
 def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path / "models", busy_sql=HOURLY)
     (folder / "busy.sql").write_bytes("-- Zürich\n".encode("latin-1") + HOURLY.encode())
-    with pytest.raises(UsageError, match="busy.sql cannot be read as UTF-8"):
+    with pytest.raises(UsageError, match=r"busy\.sql cannot be read as UTF-8"):
         read_models(folder)
 
 
