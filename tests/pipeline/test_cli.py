@@ -2,15 +2,19 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from metromq.cli.pipeline import loading, upkeep
+from metromq.cli.pipeline import loading, queries, upkeep
 from metromq.cli.pipeline.printing import show
-from metromq.errors import UsageError
+from metromq.errors import MetroError, UsageError
+from metromq.pipeline import jobs
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
@@ -120,6 +124,22 @@ def test_a_gap_is_an_exit_status(tmp_path: Path) -> None:
     assert "10..19 rejected" in found.stdout
 
 
+def test_sparks_own_pages_are_opened_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    @contextmanager
+    def session(master: str, memory: str, conf: Sequence[str]) -> Iterator[Any]:
+        asked.append(dict(item.split("=", 1) for item in conf))
+        yield SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl="http://127.0.0.1:4041"))
+
+    monkeypatch.setattr(loading, "spark_session", session)
+    monkeypatch.setattr(jobs, "run", lambda *_: None)
+    ran = metromq("run", "--once", "--lake", str(tmp_path), "--ui", "4041", "--conf", "spark.x=y")
+    assert "Spark's pages are at http://127.0.0.1:4041" in ran.stderr
+    assert "pages" not in metromq("run", "--once", "--lake", str(tmp_path)).stderr
+    assert asked == [{"spark.x": "y", "spark.ui.enabled": "true", "spark.ui.port": "4041"}, {}]
+
+
 def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("Spark was started")
@@ -129,7 +149,29 @@ def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch
         metromq("run", "--once", "--lake", str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", ""])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--routing", "central,centrall"), "unknown choice centrall; the choices are central"),
+        (("--html", "nowhere/costs.html"), "there is no directory nowhere"),
+        (("--day", "2026-01-01"), "no traffic for 2026-01-01"),
+        ((), "no traffic for any day"),
+        (("--city", "atlantis"), "atlantis"),
+    ],
+)
+def test_what_if_says_what_cannot_be_before_spark_starts(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(queries, "spark_session", never)
+    Lake(tmp_path).open("messages")
+    with pytest.raises(MetroError, match=words):
+        metromq("what-if", "--lake", str(tmp_path), *arguments)
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-3d", "3y", "", "²d", "999999999d", "99999999999999d", "9" * 5000 + "d"])
 def test_ages_are_checked(text: str) -> None:
     with pytest.raises(UsageError, match="for example 30d"):
         upkeep.age(text)

@@ -140,12 +140,21 @@ def test_a_bad_model_is_told_and_stops_no_other(spark: SparkSession, lake: Lake,
         b_double_sql=f"{head}SELECT window_start, broker FROM messages",
         c_no_window_sql=f"{head}SELECT broker FROM messages",
         d_no_source_sql=f"{head}SELECT 1",
+        e_twice_sql=f"{head}SELECT window_start, broker, 1 AS x, 2 AS X FROM messages",
+        f_interval_sql=f"{head}SELECT window_start, broker, max(time) - min(time) AS x FROM messages GROUP BY ALL",
         good_sql=HOURLY,
     )
     changed, said = refreshed(spark, lake, folder)
     assert changed == ["good"]
-    wanted = ["nonsense", "its key is not a key: 2 rows have window_start", "no column window_start", "reads no table"]
-    assert [part in text for part, text in zip(wanted, said, strict=True)] == [True] * 4
+    wanted = [
+        "nonsense",
+        "its key is not a key: 2 rows have window_start",
+        "no column window_start",
+        "reads no table",
+        "two columns x; give one another name",
+        "can hold the column x of the SELECT, which is duration",
+    ]
+    assert [part in text for part, text in zip(wanted, said, strict=True)] == [True] * 6
 
 
 PAYLOADS = [
@@ -227,6 +236,13 @@ def test_own_tables_are_listed_merged_and_expired(spark: SparkSession, lake: Lak
 def test_files_that_cannot_be(tmp_path: Path, files: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_models(write(tmp_path / "models", **files))
+
+
+def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "models", busy_sql=HOURLY)
+    (folder / "busy.sql").write_bytes("-- Zürich\n".encode("latin-1") + HOURLY.encode())
+    with pytest.raises(UsageError, match=r"busy\.sql cannot be read as UTF-8"):
+        read_models(folder)
 
 
 def test_what_is_read(tmp_path: Path) -> None:

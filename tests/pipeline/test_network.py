@@ -9,11 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from metromq.cli.main import group
 from metromq.config import Auth, Config, JournalConfig, Listener, ReplayConfig
-from metromq.errors import ConnectionLost, UsageError
+from metromq.errors import ConnectionLost, ConnectRefused, UsageError
 from metromq.journal import Journal
 from metromq.journal.identity import read_id
 from metromq.moments import text_of
@@ -21,6 +23,7 @@ from metromq.pipeline import broker_lines, network
 from metromq.pipeline.broker_lines import BrokerPlace
 from metromq.pipeline.network import NetworkOptions
 from metromq.pipeline.source import JournalBatchReader, JournalOptions, JournalStreamReader, read_slice
+from metromq.protocol import reasons
 from metromq.protocol.replay import BUSY, FetchAnswer, FetchRequest, failed
 from metromq.protocol.session import Hub, HubSettings, Snapshot
 from tests.certificates import make_certificates
@@ -133,9 +136,24 @@ def test_where_a_stream_starts(city: Path) -> None:
             start(startingOffsets='{"b3": 5}')
         with pytest.raises(UsageError, match="startingOffsets must be"):
             start(startingOffsets="soon")
+        with pytest.raises(UsageError, match="startingOffsets says 8 for b2, whose journal ends at 7"):
+            start(startingOffsets='{"b2": 8}')
         reader = JournalStreamReader(NetworkOptions({"brokers": ",".join(places)}))
         assert reader.latestOffset({b1: 0, b2: 0}, ReadMaxRows(10)) == {b1: 5, b2: 5}
         assert reader.reportLatestOffset() == {b1: 3000, b2: 7}
+
+
+def test_a_read_starts_where_a_stream_would(city: Path) -> None:
+    def count(**given: str) -> int:
+        parts = JournalBatchReader(NetworkOptions({"brokers": ",".join(places), **given})).partitions()
+        return sum(batch.num_rows for part in parts for batch in read_slice(part))
+
+    with brokers(config(city / "b1"), config(city / "b2")) as places:
+        assert count() == 3007
+        assert count(startingOffsets='{"b1": 2990, "b2": "latest"}') == 10
+        assert count(startingOffsets="latest") == 0
+        assert 2000 <= count(startingTimestamp=text_of(T0_US + 1000 * 1_000_000)) < 3000
+    assert list(JournalBatchReader(JournalOptions({"path": str(city), "startingOffsets": "latest"})).partitions()) == []
 
 
 def test_a_broker_that_is_away_does_not_stop_the_others(city: Path) -> None:
@@ -236,6 +254,54 @@ def test_what_stands_in_the_way_is_said(city: Path, tmp_path: Path) -> None:
         NetworkOptions({"brokers": place}).bounds()
     with brokers(config(city / "b2")) as [place], pytest.raises(UsageError, match="are both the broker b2"):
         NetworkOptions({"brokers": f"{place},localhost:{place.rpartition(':')[2]}"}).bounds()
+
+
+def test_a_stream_that_goes_on_with_a_wrong_password_ends(city: Path, tmp_path: Path) -> None:
+    """A broker that is away is waited for; one that refuses would be waited for in vain."""
+    (tmp_path / "passwords").write_text("pipeline:secret\n")
+    assert CliRunner().invoke(group, ["passwd", "-U", str(tmp_path / "passwords")]).exit_code == 0
+    auth = Auth(password_file=tmp_path / "passwords", allow_anonymous=False)
+    with brokers(config(city / "b2", auth=auth)) as [place]:
+        given = {"brokers": place, "username": "pipeline"}
+        start = NetworkOptions(given | {"password": "secret"}).initial()
+        assert list(start.values()) == [0]
+        wrong = JournalStreamReader(NetworkOptions(given | {"password": "secrets"}))
+        full = ConnectRefused("too many connects at once", reasons.CONNECTION_RATE_EXCEEDED)
+        assert network._may_pass(full)  # as the broker says: try again in a second
+        with pytest.raises(UsageError, match=f"{place} refuses to be asked: .*wrong username or password"):
+            wrong.latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a whole number from 1"),
+        ("maxRowsPerBatch", "many", "not 'many'"),
+        ("rowsPerPartition", "0", "rowsPerPartition must be"),
+        ("failOnDataLoss", "no", "failOnDataLoss must be true or false, not 'no'"),
+    ],
+)
+def test_options_are_checked(name: str, value: str, words: str) -> None:
+    for kind, given in ((NetworkOptions, {"brokers": "h"}), (JournalOptions, {"path": "x"})):
+        kind({**given, "maxRowsPerBatch": "1", "failOnDataLoss": "False"})
+        with pytest.raises(UsageError, match=words):
+            kind({**given, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("tls", "yes", "tls must be true or false, not 'yes'"),
+        ("brokers", "h:65536", "brokers must look like"),
+        ("brokers", "h:1883,", "brokers must look like"),
+        ("startingTimestamp", "yesterday", "startingTimestamp must be a time such as .*, not 'yesterday'"),
+        ("startingTimestamp", "9" * 20, "startingTimestamp must be a time"),
+        ("startingTimestamp", "²", "startingTimestamp must be a time"),
+    ],
+)
+def test_options_of_the_network_are_checked(name: str, value: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        NetworkOptions({"brokers": "h", name: value})
 
 
 def test_over_tls(city: Path, tmp_path: Path) -> None:

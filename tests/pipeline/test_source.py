@@ -155,6 +155,9 @@ def test_a_path_without_journals_is_named(tmp_path: Path) -> None:
 def test_sinks_are_checked() -> None:
     with pytest.raises(UsageError, match="qos must be 1 or 2"):
         Sink.from_options({"qos": "0"})
+    for name, value in (("tls", "yes"), ("port", "many"), ("port", "70000"), ("maxInflight", "0"), ("qos", "one")):
+        with pytest.raises(UsageError, match=f"{name} must be"):
+            Sink.from_options({name: value})
     assert [Sink.from_options(given).tls for given in ({}, {"TLS": "True"}, {"cafile": "x"})] == [False, True, True]
     assert Sink.from_options({"tls": "true"}).port == 8883
     sink = Sink.from_options({"host": "h", "port": "1", "maxInflight": "5"})

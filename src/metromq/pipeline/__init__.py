@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metromq.pipeline.refreshing import refresh
     from metromq.pipeline.shipper import shipping
     from metromq.pipeline.spark import register
-    from metromq.pipeline.whatif import ChoiceCost, SiteCost, recorded_days, what_if
+    from metromq.pipeline.whatif import ChoiceCost, SiteCost, check_choices, recorded_days, what_if
 
 _HOMES = {
     "BrokerCheck": "maintain",
@@ -47,6 +47,7 @@ _HOMES = {
     "ask": "maintain",
     "ask_quickly": "quick",
     "check": "maintain",
+    "check_choices": "whatif",
     "compact": "maintain",
     "expire": "maintain",
     "lake_lock": "jobs",
@@ -98,6 +99,7 @@ __all__ = [
     "ask",
     "ask_quickly",
     "check",
+    "check_choices",
     "compact",
     "expire",
     "lake_lock",

@@ -109,7 +109,10 @@ def _read_payloads(path: Path) -> Payloads:
 
 
 def _read_sql(path: Path) -> Model:
-    text = path.read_text()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as UTF-8 text: {error}") from error
     said = dict(_HEADER.findall(text))
     for name, example in (("key", "topic, broker"), ("window", "1h")):
         if not said.get(name):

@@ -17,6 +17,7 @@ from metromq.moments import time_of
 from metromq.pipeline.broker_lines import BrokerLine, BrokerPlace, ask_once, give_back, take_line
 from metromq.pipeline.decode import decode_records
 from metromq.pipeline.keys import JournalKey, place_key, place_name
+from metromq.pipeline.option_values import truth, whole_number
 from metromq.protocol import reasons
 from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
@@ -24,7 +25,13 @@ FETCH_BYTES: Final = 512 << 10  # more saves no time, and while a broker passes 
 BATCH_BYTES: Final = 1 << 20  # of answers decoded together: each batch has its price, larger ones leave the cache
 PATIENCE_S: Final = 60.0  # a broker may restart while it is asked, or while a batch is read
 RETRY_S: Final = 0.5
-_PASSING_REFUSALS: Final = (reasons.SERVER_UNAVAILABLE, reasons.SERVER_BUSY, reasons.QUOTA_EXCEEDED)
+_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
+_PASSING_REFUSALS: Final = (
+    reasons.SERVER_UNAVAILABLE,
+    reasons.SERVER_BUSY,
+    reasons.QUOTA_EXCEEDED,
+    reasons.CONNECTION_RATE_EXCEEDED,
+)
 _LOG: Final = getLogger("metromq")
 
 
@@ -41,9 +48,9 @@ class NetworkOptions:
 
     def __init__(self, options: Any) -> None:
         self.places = [_place(text, options) for text in options["brokers"].split(",")]
-        self.max_rows = int(options.get("maxRowsPerBatch", "500000"))
-        self.rows_per_partition = int(options.get("rowsPerPartition", "250000"))
-        self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
+        self.max_rows = whole_number(options, "maxRowsPerBatch", 500_000)
+        self.rows_per_partition = whole_number(options, "rowsPerPartition", 250_000)
+        self.fail_on_loss = truth(options, "failOnDataLoss", True)
         self.starting = _starting(options.get("startingOffsets", "earliest"))
         stamp = options.get("startingTimestamp")
         self.since_us = None if stamp is None else _timestamp(stamp)
@@ -51,20 +58,31 @@ class NetworkOptions:
 
     def initial(self) -> dict[str, int]:
         """Where a new stream starts: every broker must answer, or nobody knows where it would have started."""
+        return {name: first for name, (first, _) in self._starts().items()}
+
+    def whole(self) -> dict[str, tuple[int, int]]:
+        """What a read that comes to an end reads: from where a new stream would start to where journals end now."""
+        return {name: span for name, span in self._starts().items() if span[1]}
+
+    def _starts(self) -> dict[str, tuple[int, int]]:
         answers = self._all_statuses(self.since_us if self.since_us is not None else -1)
-        found = {_name(answer): self._first(answer) for answer in answers}
+        found = {_name(answer): (self._first(answer), answer.end) for answer in answers}
         self._check_names(found)
         return found
 
     def _first(self, answer: FetchAnswer) -> int:
         wanted = self.starting.get(answer.broker, self.starting.get("", "earliest"))
         if isinstance(wanted, int):
+            if wanted > answer.end:
+                raise UsageError(
+                    f"startingOffsets says {wanted} for {answer.broker}, whose journal ends at {answer.end}"
+                )
             return wanted
         if wanted == "latest":
             return answer.end
         return answer.next if self.since_us is not None else answer.first
 
-    def _check_names(self, found: dict[str, int]) -> None:
+    def _check_names(self, found: Collection[str]) -> None:
         known = {place_key(name).broker for name in found}
         strange = [broker for broker in self.starting if broker and broker not in known]
         if strange:
@@ -86,6 +104,8 @@ class NetworkOptions:
             try:
                 answers.append(self._status(place))
             except MqttError as error:
+                if not _may_pass(error):
+                    raise UsageError(f"{place} refuses to be asked: {error}") from error
                 problems.append(f"{place}: {error}")
                 _LOG.warning("a broker cannot be asked now: %s", problems[-1])
         return answers, "; ".join(problems)
@@ -263,10 +283,10 @@ def _name(answer: FetchAnswer) -> str:
 
 def _place(text: str, options: Any) -> BrokerPlace:
     host, _, port = text.strip().rpartition(":")
-    tls = options.get("tls", "true" if "cafile" in options else "false").lower() == "true"
+    tls = truth(options, "tls", "cafile" in options)
     if not host or not port.isdigit():
         host, port = text.strip(), "8883" if tls else "1883"
-    if not host:
+    if not host or not port.isascii() or not 0 < int(port) < 65536:
         raise UsageError(f'brokers must look like "host1:1883,host2:1883", not {options["brokers"]!r}')
     host = host.removeprefix("[").removesuffix("]")
     return BrokerPlace(host, int(port), options.get("username"), options.get("password"), tls, options.get("cafile"))
@@ -295,4 +315,13 @@ def _is_start(value: object) -> bool:
 
 def _timestamp(text: str) -> int:
     """ISO 8601, or milliseconds since 1970 as Spark's own sources take them."""
-    return int(text) * 1000 if text.isdigit() else time_of(text)
+    try:
+        return _whole_ms(text) * 1000 if text.isdecimal() else time_of(text)
+    except UsageError:
+        raise UsageError(
+            f"startingTimestamp must be a time such as 2026-11-17T08:00:00Z, or milliseconds since 1970, not {text!r}"
+        ) from None
+
+
+def _whole_ms(text: str) -> int:
+    return whole_number({"startingTimestamp": text}, "startingTimestamp", 0, least=0, most=_LAST_MS)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import Schema, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -110,7 +110,21 @@ def _keep_up(
 
 
 def _arrow(frame: DataFrame) -> pa.Schema:
-    return pa.schema([item.with_nullable(True) for item in to_arrow_schema(frame.schema, timezone="UTC")])
+    """The columns of an answer. What a table cannot hold is said here, since delta-rs ends a write with errors that
+    belong to nobody."""
+    names = [name.lower() for name in frame.columns]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UsageError(f"the SELECT has two columns {twice[0]}; give one another name with AS")
+    found = [item.with_nullable(True) for item in to_arrow_schema(frame.schema, timezone="UTC")]
+    for item in found:
+        try:
+            Schema.from_arrow(pa.schema([item]))
+        except Exception as error:
+            raise UsageError(
+                f"no table can hold the column {item.name} of the SELECT, which is {item.type}: cast it"
+            ) from error
+    return pa.schema(found)
 
 
 def _make_room(lake: Lake, spec: TableSpec, applications: Sequence[str]) -> None:

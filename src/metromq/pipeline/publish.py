@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from metromq.client import Client
 from metromq.errors import MqttError, UsageError
+from metromq.pipeline.option_values import truth, whole_number
 
 _COLUMNS: Final = {"topic", "payload", "qos", "retain"}
 
@@ -28,17 +29,16 @@ class Sink:
     @classmethod
     def from_options(cls, options: dict[str, str]) -> "Sink":
         given = {key.lower(): value for key, value in options.items()}
-        tls = given.get("tls", "true" if "cafile" in given else "false").lower() == "true"
-        qos = int(given.get("qos", "1"))
-        if qos not in (1, 2):
-            raise UsageError(f"qos must be 1 or 2, not {qos}: a batch commits only what was acknowledged")
+        tls = truth(given, "tls", "cafile" in given)
+        if given.get("qos", "1") not in ("1", "2"):
+            raise UsageError(f"qos must be 1 or 2, not {given['qos']}: a batch commits only what was acknowledged")
         return cls(
             given.get("host", "localhost"),
-            int(given.get("port", "8883" if tls else "1883")),
+            whole_number(given, "port", 8883 if tls else 1883, most=65535),
             given.get("username"),
             given.get("password"),
-            qos,
-            int(given.get("maxinflight", "1000")),
+            int(given.get("qos", "1")),
+            whole_number({"maxInflight": given.get("maxinflight", "1000")}, "maxInflight", 1000),
             tls,
             given.get("cafile"),
         )

@@ -32,6 +32,7 @@ from metromq.pipeline.decode import decode_records
 from metromq.pipeline.journals import journals
 from metromq.pipeline.keys import JournalKey, place_key, place_name
 from metromq.pipeline.network import NetworkOptions, NetworkSlice, NobodyAnswers, read_over_network
+from metromq.pipeline.option_values import truth, whole_number
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES
 
@@ -87,14 +88,13 @@ class JournalOptions:
         self.starting: str = options.get("startingOffsets", "earliest")
         if self.starting not in ("earliest", "latest"):
             raise UsageError(f"startingOffsets must be earliest or latest, not {self.starting!r}")
-        self.max_rows = int(options.get("maxRowsPerBatch", "500000"))
-        self.rows_per_partition = int(options.get("rowsPerPartition", "250000"))
-        self.fail_on_loss = options.get("failOnDataLoss", "true").lower() != "false"
+        self.max_rows = whole_number(options, "maxRowsPerBatch", 500_000)
+        self.rows_per_partition = whole_number(options, "rowsPerPartition", 250_000)
+        self.fail_on_loss = truth(options, "failOnDataLoss", True)
 
     def initial(self) -> dict[str, int]:
         """Where a new stream starts."""
-        latest = self.starting == "latest"
-        return {broker: end if latest else first for broker, (first, end) in self.bounds().items()}
+        return {broker: first for broker, (first, _) in self.whole().items()}
 
     def bounds(self) -> dict[str, tuple[int, int]]:
         """First offset and end of every journal that ever had something, by its name in offsets; also of those whose
@@ -111,6 +111,11 @@ class JournalOptions:
 
     def all_bounds(self) -> dict[str, tuple[int, int]]:
         return self.bounds()  # a directory that is not there is an error at once
+
+    def whole(self) -> dict[str, tuple[int, int]]:
+        """What a read that comes to an end reads: from where a new stream would start to where journals end now."""
+        latest = self.starting == "latest"
+        return {name: (end if latest else first, end) for name, (first, end) in self.bounds().items()}
 
     def bounds_of(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
         return self.bounds()
@@ -154,7 +159,7 @@ class JournalBatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._options.slices(self._options.all_bounds())
+        return self._options.slices(self._options.whole())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_slice(partition)

@@ -76,14 +76,18 @@ def what_if(
     city: City | None = None,
 ) -> list[ChoiceCost]:
     """Count a recorded day, the newest unless said otherwise."""
-    unknown = [choice for choice in choices if choice not in CHOICES]
-    if unknown:
-        raise UsageError(f"unknown choice {', '.join(unknown)}; the choices are {', '.join(CHOICES)}")
+    check_choices(choices)
     chosen = recorded_days(lake, day)[-1]
     files = [file for file in lake.files("traffic") if file.partition["day"] == chosen]
     traffic = placed(lake.read(spark, "traffic", files), city)
     tasks = max(2, -(-sum(file.rows for file in files) // _ROWS_PER_TASK))
     return count(traffic, choices, places(traffic, city), tasks)
+
+
+def check_choices(choices: Sequence[str]) -> None:
+    unknown = [choice for choice in choices if choice not in CHOICES]
+    if unknown:
+        raise UsageError(f"unknown choice {', '.join(unknown)}; the choices are {', '.join(CHOICES)}")
 
 
 def recorded_days(lake: Lake, last: date | None = None) -> list[date]:

@@ -23,6 +23,7 @@ from metromq.cli.pipeline.options import (
     spark_session,
 )
 from metromq.cli.pipeline.printing import output, show
+from metromq.errors import UsageError
 
 
 @click.command("tables", epilog=examples("tables --lake lake", "tables --lake lake --json"))
@@ -139,11 +140,14 @@ def what_if_command(
 ) -> None:
     """Compute what a recorded day would have cost with each routing choice and delegation policy, and recommend one."""
     from metromq.control import city_named
-    from metromq.pipeline import CHOICES, lake_or_usage_error, recommend, recorded_days, what_if
+    from metromq.pipeline import CHOICES, check_choices, lake_or_usage_error, recommend, recorded_days, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
-    choices = [name.strip() for name in routing.split(",") if name.strip()] or list(CHOICES)
+    choices = list(dict.fromkeys(name.strip() for name in routing.split(",") if name.strip())) or list(CHOICES)
+    check_choices(choices)  # what cannot be is said before Spark starts
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UsageError(f"--html {html}: there is no directory {html.parent}")
     seen = recorded_days(store, day.date() if day else None)[-days:]
     with spark_session(master, memory, conf) as spark:
         by_day = {each: what_if(spark, store, choices, each, city) for each in seen}

@@ -26,6 +26,7 @@ from metromq.errors import UsageError
 if TYPE_CHECKING:
     from metromq.pipeline import BrokerCheck
 
+_OLDEST = timedelta(days=365_000)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -159,9 +160,13 @@ def expire_command(lake: str, older_than: str, statistics: bool, keep_hours: int
 def age(text: str) -> timedelta:
     """`30d` and the like."""
     number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not number.isdigit():
-        raise UsageError(f"--older-than {text!r}: must be a number followed by m, h, d or w, for example 30d")
-    return timedelta(**{_UNITS[unit]: int(number)})
+    whole = number.isascii() and number.isdecimal() and len(number) < 10
+    span = int(number) * timedelta(**{_UNITS[unit]: 1}) if whole and unit in _UNITS else None
+    if span is None or span > _OLDEST:
+        raise UsageError(
+            f"--older-than {text!r}: must be a number followed by m, h, d or w, for example 30d; at most 1000 years"
+        )
+    return span
 
 
 @click.command("prepare", epilog=examples("prepare"))

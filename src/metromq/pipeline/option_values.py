@@ -1,0 +1,25 @@
+"""Options of the Spark source and sink, which come as text: each is read here, and a wrong one is named."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from metromq.errors import UsageError
+
+_TRUTHS: Final = {"true": True, "false": False}
+_MOST: Final = 2**31 - 1
+
+
+def whole_number(options: Mapping[str, str], name: str, default: int, least: int = 1, most: int = _MOST) -> int:
+    text = options.get(name, str(default)).strip()
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+    if not least <= number <= most:
+        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
+    return number
+
+
+def truth(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """Nothing but true and false: who writes `tls` = yes must not be connected in the clear."""
+    text = options.get(name, str(default))
+    if text.strip().lower() not in _TRUTHS:
+        raise UsageError(f"{name} must be true or false, not {text!r}")
+    return _TRUTHS[text.strip().lower()]
