@@ -179,7 +179,7 @@ class Delivery:
         if seen is not None and message.qos and message.origin and message.origin_offset >= 0:
             if qos:
                 seen.add(message.origin, message.origin_offset)
-            else:
+            elif session.connection is not None:  # at QoS 0 it does not wait for who is away
                 seen.add_fleeting(message.origin, message.origin_offset)
 
     def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
