@@ -1,6 +1,7 @@
 """Replays together read no faster than they may, so that live traffic does not suffer."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -23,8 +24,8 @@ class Clock:
 @pytest.mark.parametrize(("rate", "seconds"), [(1 << 20, 64.0), (8 << 20, 8.0), (0, 0.0)])
 def test_a_rate_is_kept(rate: int, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(worker.time, "monotonic", clock.monotonic)
-    monkeypatch.setattr(worker.asyncio, "sleep", clock.sleep)
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep)
     pace = worker.Pace(rate)
 
     def drive(size: int) -> None:
