@@ -73,3 +73,13 @@ def test_clocks_that_are_read_over_a_long_way_are_not_believed() -> None:
     assert clock.stamp_us() == 1500
     clock.forget("b")
     assert clock.stamp_us() == 1501
+
+
+def test_time_goes_on_as_by_the_fastest_clock_when_that_has_left() -> None:
+    now_us = 1000
+    clock = HybridClock(lambda: now_us)
+    clock.compared("b", 500, 10)
+    clock.compared("c", -300, 10)
+    clock.forget("b")
+    now_us = 2000
+    assert clock.stamp_us() == 2500

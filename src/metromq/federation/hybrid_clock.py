@@ -74,8 +74,9 @@ class HybridClock:
         return {peer: ahead_us for peer, ahead_us in self._kept_us.items() if ahead_us}
 
     def forget(self, peer: str) -> None:
-        """It has left the city."""
+        """It has left the city. Whoever went by its clock goes on so: the others do, too."""
         self._kept_us.pop(peer, None)
+        self._ahead_us = max(self._ahead_us, self._peers_ahead_us.get(peer, 0))
         self._forget(peer)
 
     def _forget(self, peer: str) -> None:
