@@ -270,12 +270,6 @@ def willed(delay_s: float, ended: float, back: float, broker: str = "b1", fired:
     return seen
 
 
-def parted(seen: Seen) -> Seen:
-    """The broker of the connection before was out of reach."""
-    seen.connections[-1].apart = True
-    return seen
-
-
 def unanswered(seen: Seen, at: float) -> Seen:
     """The last CONNECT was not answered; another one was, later."""
     seen.connections[-1].asked, seen.connections[-1].opened = at, FOREVER
@@ -319,8 +313,6 @@ def test_a_connect_may_be_taken_for_older_than_a_standstill(seen: Seen, expected
         (willed(5.0, 30.0, 34.985), set()),
         (willed(5.0, 30.0, 36.0), set()),
         (broken(willed(5.0, 30.0, 33.0), 25.0), set()),
-        (parted(willed(5.0, 30.0, 33.0)), set()),
-        (parted(willed(5.0, 30.0, 33.0, "b0")), {"will"}),
         (willed(0.0, 30.0, 70.0, fired=False), {"will"}),
         (unanswered(willed(5.0, 30.0, 33.0, fired=False), 33.0), set()),
         (unanswered(willed(5.0, 30.0, 33.0, fired=False), 70.0), {"will"}),
@@ -334,8 +326,6 @@ def test_a_connect_may_be_taken_for_older_than_a_standstill(seen: Seen, expected
         "back when it was too late to tell",
         "back too late",
         "something was broken",
-        "out of reach, since long",
-        "the same, but back at its broker",
         "lost, and nobody fires it",
         "perhaps back in time",
         "perhaps back too late",

@@ -370,8 +370,6 @@ class Contract:
         """Whether the client went on at another broker, or was back before the delay of its will was over."""
         if connection.goodbye or following.opened == FOREVER or not self._is_calm(connection, following.opened):
             return False
-        if following.apart and following.broker != connection.broker:  # since long, so that it passes for calm
-            return False
         if connection.ended == following.asked and connection.broker != following.broker:
             return True
         keeps = connection.keeps and following.keeps  # otherwise the session ends, and the will does not wait
