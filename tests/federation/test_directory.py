@@ -1,7 +1,7 @@
 """A client has one session in the city: the latest CONNECT wins, also when the directory comes and goes."""
 
 from metromq.federation.directory import NO_SESSION, Directory
-from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
+from metromq.federation.effects import Effect, Keep, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
@@ -17,6 +17,8 @@ class City:
 
     def run(self, at: str, effects: list[Effect]) -> None:
         for effect in effects:
+            if isinstance(effect, Keep):
+                continue
             if not isinstance(effect, Send):
                 self.done.append((at, effect))
             elif effect.peer in self.alive:
@@ -76,17 +78,17 @@ def test_a_session_is_found_and_taken() -> None:
 def test_a_clean_start_ends_the_session_elsewhere() -> None:
     city = City()
     city.connect("b1", "ann", 1)
-    assert city.connect("b3", "ann", 2, clean=True) == [("b1", SessionTaken("ann", 2, "b3", True))]
+    assert city.connect("b3", "ann", 2, clean=True) == [("b1", SessionTaken("ann", 2, "b3", True, False, 2))]
 
 
 def test_what_comes_of_a_session_that_a_clean_start_ended_is_void() -> None:
     city = City()
     city.connect("b1", "ann", 5)
-    city.brokers["b1"].opened("ann", 1)  # it came from elsewhere
+    city.brokers["b1"].opened("ann", 1, 0)  # it came from elsewhere
     city.connect("b3", "ann", 7, clean=True)
-    assert city.brokers["b1"].void_before("ann", "") == 2
+    assert city.brokers["b1"].void_before("ann", "") == 7
     assert city.brokers["b1"].void_before("ann", "another") == 0, "nobody ends what another user has"
-    assert city.brokers["b3"].void_before("ann", "") == 0, "who was not let in has ended nothing there"
+    assert city.brokers["b3"].void_before("ann", "") == 7
 
 
 def test_a_session_that_only_moved_is_not_void() -> None:
@@ -94,6 +96,97 @@ def test_a_session_that_only_moved_is_not_void() -> None:
     city.connect("b1", "ann", 1)
     city.connect("b2", "ann", 2)
     assert city.brokers["b1"].void_before("ann", "") == 0
+
+
+def test_a_session_that_its_client_went_on_with_since_it_began_anew_is_not_void() -> None:
+    for client in ("ann", "bob", "cat", "dog"):  # hashed to different directories
+        city = City()
+        city.connect("b1", client, 1)
+        city.lose("b3")
+        lonely = city.brokers["b3"]
+        lonely.living(("b3",))
+        lonely.connected(client, 2, True, True, "", NO_SESSION, False, 2)  # nobody hears of it
+        city.connect("b1", client, 4)
+        lonely.connected(client, 6, False, True, "", 2, False, 2)  # goes on with the session that was begun anew
+        city.alive.add("b3")
+        city.living()
+        assert [effect for at, effect in city.done if at == "b1"] == [SessionTaken(client, 6, "b3", False, False, 2)]
+
+
+def away(client: str) -> City:
+    """b1 is away with the client's session; the client begins anew at b3, and its connection ends."""
+    city = City()
+    for broker in city.brokers.values():
+        broker.doubts = lambda: len(city.alive) < len(NAMES)
+    city.connect("b1", client, 1)
+    city.lose("b1")
+    city.connect("b3", client, 5, clean=True, asks=True)
+    city.brokers["b3"].let_in(client)
+    city.run("b3", city.brokers["b3"].ended(client))
+    return city
+
+
+def back(city: City, client: str) -> list[Effect]:
+    """What b1 hears when it is back, with its session."""
+    city.brokers["b1"] = Directory("b1", NAMES, HybridClock())
+    city.brokers["b1"].restored(client, 1, "", 1)
+    city.alive.add("b1")
+    city.living()
+    done = list(city.done)
+    for name in ("b2", "b3", "b4"):
+        city.run(name, city.brokers[name].reconnected("b1"))
+        city.run("b1", city.brokers["b1"].reconnected(name))
+    return [effect for at, effect in (*done, *city.done) if at == "b1" and isinstance(effect, SessionTaken)]
+
+
+CLIENTS = ("ann", "bob", "cat", "dog", "eel", "fox")
+
+
+def test_who_was_away_hears_that_a_client_began_anew_though_that_session_has_ended() -> None:
+    for client in CLIENTS:
+        city = away(client)
+        assert back(city, client)[:1] == [SessionTaken(client, 5, "b3", True, False, 5)], client
+        assert city.connect("b4", client, 9) == [("b4", SessionFound(client, 9, ""))], "nobody has a session"
+
+
+def test_a_session_that_begins_behind_a_clean_start_knows_of_it() -> None:
+    for client in CLIENTS:
+        city = away(client)
+        city.connect("b2", client, 7)
+        assert city.brokers["b2"].clean_us(client) == 5, "so that what is older has no place in it"
+        assert not city.brokers["b2"].is_void(client, 5)
+        assert city.brokers["b2"].is_void(client, 4)
+        (taken,) = {effect.clean_start for effect in back(city, client) if isinstance(effect, SessionTaken)}
+        assert taken, "what b1 has is void and does not follow the client"
+
+
+def test_that_a_client_began_anew_survives_a_restart() -> None:
+    city = away("ann")
+    before = city.brokers["b3"]
+    city.brokers["b3"] = again = Directory("b3", NAMES, HybridClock())
+    for kept in before.snapshot():
+        assert isinstance(kept.frame, ClientMoved)
+        again.restore_anew(kept.frame)
+    assert again.void_before("ann", "") == 5
+    assert again.snapshot() == before.snapshot()
+
+
+def test_in_calm_nobody_need_remember_that_clients_begin_anew() -> None:
+    city = City()
+    city.connect("b3", "ann", 5, clean=True, asks=True)
+    assert all(not broker.snapshot() for broker in city.brokers.values())
+
+
+def test_a_client_that_was_let_in_with_its_session_goes_on_when_told_past_the_directory() -> None:
+    """The directory has not answered, and need not."""
+    city = City()
+    client = next(name for name in CLIENTS if city.brokers["b1"].keeper_of(name) not in ("b1", "b2"))
+    directory = city.brokers["b1"]
+    directory.connected(client, 5, False, True)
+    moved = ClientMoved(client, 7, "b2", False, "", 1)
+    assert directory.moved(moved, "b2") == [], "who waits, waits for the directory"
+    directory.let_in(client)
+    assert directory.moved(moved, "b2") == [SessionTaken(client, 7, "b2", False)]
 
 
 def test_an_ended_session_is_forgotten() -> None:
@@ -198,7 +291,7 @@ def test_a_session_that_moved_is_as_old_as_before() -> None:
     city = City()
     city.connect("b1", "ann", 1, user="ann")
     city.connect("b2", "ann", 7, user="ann")
-    city.brokers["b2"].opened("ann", 1)
+    city.brokers["b2"].opened("ann", 1, 0)
     for name in NAMES:
         city.brokers[name].living((name,))
     city.brokers["b3"].connected("ann", 5, False, False, "bob")

@@ -12,6 +12,7 @@ from metromq.federation.routing.router import Router
 from metromq.federation.silences import UNNOTICED_US
 from metromq.federation.summaries import summarise, summary_of, wider
 
+_ALWAYS: Final = 1 << 62
 ANSWERED_US: Final = 1_000_000  # so long after a peer has heard of a summary it has surely sent what it retains for it
 
 
@@ -124,6 +125,17 @@ class Announcer:
         """The peer has had what was sent to it until then."""
         self._heard_us[peer] = max(until_us, self._heard_us.get(peer, 0))
         self.last_heard_us = max(until_us, self.last_heard_us)
+
+    def link_opened(self, peer: str) -> None:
+        """What the peer was told later than it has heard us may be lost with the link of before: it is told again."""
+        announced, heard_us = self._announced.get(peer, {}), self._heard_us.get(peer, 0)
+        for text in [text for text in announced if self._told_us(text) > heard_us]:
+            self._digests[peer] = (self._digests[peer] - interest_hash(text, announced.pop(text))) & DIGEST_MASK
+
+    def _told_us(self, text: str) -> int:
+        wanted = self._wanted.get(text)
+        told_us = wanted.told_us if wanted is not None and not wanted.under else 0
+        return max(told_us, self._stood.get(text, 0))
 
     def heard_us(self, peer: str) -> int:
         """Until when a peer has heard us, as far as it has said; 0: it has not."""
@@ -274,7 +286,8 @@ class Announcer:
         self, peer: str, texts: list[str], before: Mapping[str, int], now_us: int, least_ms: int
     ) -> tuple[Announcement, ...]:
         """With how long the peer should have known of each already. `before` is what it knew until now."""
-        oldest = self._oldest(peer, {text for text in texts if text in self._stood}, before)
+        heard_us = self._heard_us.get(peer, now_us - UNNOTICED_US)
+        oldest = self._oldest(peer, {text for text in texts if text in self._stood}, before, heard_us)
         items: list[Announcement] = []
         for text in texts:
             wanted = self._wanted.get(text)
@@ -282,15 +295,22 @@ class Announcer:
                 # At least a moment: then who hears of it for the first time sends what it retains, too.
                 items.append(Announcement(text, 1, max(1, (now_us - oldest.get(text, now_us)) // 1000)))
                 continue
-            since_us = min(oldest.get(text, now_us), now_us if self._knows(before, text) else self._late_us(peer, text))
+            known = self._knows(before, text, heard_us)
+            since_us = min(oldest.get(text, now_us), now_us if known else self._late_us(peer, text))
             items.append(Announcement(text, wanted.members, max(least_ms, (now_us - since_us) // 1000)))
         return tuple(items)
 
-    def _oldest(self, peer: str, summaries: set[str], before: Mapping[str, int]) -> dict[str, int]:
-        """For each summary: since when the peer should have known the oldest filter that it did not know."""
+    def _oldest(self, peer: str, summaries: set[str], before: Mapping[str, int], heard_us: int) -> dict[str, int]:
+        """For each summary: since when the peer should have known the oldest filter that it did not know.
+
+        What it was told later than it has heard us may be lost: it knows of the summary then, and not of that.
+        """
         found: dict[str, int] = {}
         for text, item in self._wanted.items() if summaries else ():
-            if item.under in summaries and peer in item.due and text not in before and not self._knows(before, text):
+            if item.under not in summaries or peer not in item.due:
+                continue
+            is_known = text in before and item.told_us <= heard_us
+            if not is_known and not self._knows(before, text, heard_us):
                 since_us = self._late_us(peer, text)
                 found[item.under] = min(found.get(item.under, since_us), since_us)
         return found
@@ -301,11 +321,13 @@ class Announcer:
 
     # Summaries.
 
-    def _knows(self, announced: Mapping[str, int], topic_filter: str) -> bool:
-        """Whether who was told this knows a summary of the filter; it may be one that others stand for by now."""
+    def _knows(self, announced: Mapping[str, int], topic_filter: str, heard_us: int = _ALWAYS) -> bool:
+        """Whether who was told this, and heard us until then, knows a summary of the filter; it may be one that others
+        stand for by now."""
         if not self._stood or not announced or topic_filter.startswith(SHARE_PREFIX):
             return False
-        return any(text in announced and text in self._stood for text in wider(topic_filter))
+        stood = self._stood
+        return any(text in announced and text in stood and stood[text] <= heard_us for text in wider(topic_filter))
 
     def is_told(self, peer: str, topic_filter: str) -> bool:
         """Whether the filter, or one that stands for it, was announced to the peer."""

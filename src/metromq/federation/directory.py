@@ -17,7 +17,7 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
+from metromq.federation.effects import Effect, Keep, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
@@ -66,6 +66,18 @@ def _keeps(one: _Place, other: _Place) -> _Place:
     return min(one, other, key=lambda place: (place.opened_us, place.time_us, place.broker))
 
 
+@dataclass(frozen=True, slots=True)
+class _Anew:
+    """When and where a client began anew."""
+
+    clean_us: int
+    broker: str
+
+
+def _certain() -> bool:
+    return False
+
+
 def _unheard(broker: str, claim: ClientClaim) -> None:
     """Nobody wants to know."""
 
@@ -84,12 +96,15 @@ class Directory:
         # To others, and when: a link may be dead for a while before anybody sees it.
         self._told: dict[str, dict[str, tuple[int, ClientMoved]]] = {}
         self._circle = _circle(alive)
+        self.living_count = len(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         # Clients that are elsewhere, and whose directory may not know: who let them in told us.
         self._strays: dict[str, str] = {}
-        # Sessions that ended here because their client began anew elsewhere: what still comes of them is void.
-        self._void: dict[tuple[str, str], int] = {}
+        # By client and user. What still comes of older sessions is void, and who was away is told when it is back, also
+        # if the session that a client began has ended since.
+        self._anew: dict[tuple[str, str], _Anew] = {}
+        self.doubts: Callable[[], bool] = _certain  # whether somebody is out of reach, or was until a moment ago
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
         self.on_claim: Callable[[str, ClientClaim], None] = _unheard  # told of every client's place
 
@@ -121,16 +136,41 @@ class Directory:
         own = self._own.get(client)
         return own.time_us if own is not None else 0
 
-    def void_before(self, client: str, user: str) -> int:
-        """The client has begun anew elsewhere, as far as we were told: what its user opened before has ended."""
-        return self._void.get((client, user), 0)
+    def clean_us(self, client: str) -> int:
+        """When the client that is here began anew, here or elsewhere; 0: nobody knows that it did."""
+        own = self._own.get(client)
+        return own.clean_us if own is not None else 0
 
-    def _ended_with(self, client: str, own: _Own) -> None:
-        """The client began anew elsewhere: its session here ends with all that is as old."""
-        opened_us, key = min(own.opened_us, own.time_us), (client, own.user)
-        self._void[key] = max(opened_us + 1, self._void.pop(key, 0))
-        if len(self._void) > MAX_STRAYS:
-            del self._void[next(iter(self._void))]
+    def is_void(self, client: str, greeted_us: int) -> bool:
+        """Whether a client that goes on here began anew elsewhere since it was greeted last."""
+        own = self._own.get(client)
+        return own is not None and not own.clean_start and greeted_us < own.clean_us
+
+    def void_before(self, client: str, user: str) -> int:
+        """When the client began anew, as far as we were told: parts of its session that it left before have ended."""
+        anew = self._anew.get((client, user))
+        return max(anew.clean_us if anew is not None else 0, self.clean_us(client))
+
+    def _began_anew(self, client: str, user: str, clean_us: int, broker: str) -> list[Effect]:
+        """Remembers it for those that still have something older, or come back with it."""
+        key = (client, user)
+        before = self._anew.pop(key, None)
+        if before is not None and before.clean_us >= clean_us:
+            self._anew[key] = before
+            return []
+        anew = self._anew[key] = _Anew(clean_us, broker)
+        if len(self._anew) > MAX_TOLD:
+            del self._anew[next(iter(self._anew))]
+        return [Keep("", _begun(client, user, anew))] if self.doubts() else []
+
+    def restore_anew(self, frame: ClientMoved) -> None:
+        """What an earlier life of this broker has noted."""
+        self._clock.heard(frame.clean_us)
+        self._anew.pop((frame.client, frame.user), None)
+        self._anew[frame.client, frame.user] = _Anew(frame.clean_us, frame.broker)
+
+    def snapshot(self) -> list[Keep]:
+        return [Keep("", _begun(client, user, anew)) for (client, user), anew in self._anew.items()]
 
     def connected(
         self,
@@ -148,19 +188,21 @@ class Directory:
         `opened_us` is when `user` opened the session that is here already.
         """
         self._own[client] = own = _Own(time_us, clean_start, "", user, opened_us, replaces, clean_us)
+        kept = self._began_anew(client, user, clean_us, self._name) if clean_start and self.doubts() else []
         if asks:
             self._waiting[client] = time_us
         else:
             self._entered(own)
         stray = self._strays.pop(client, self._name)
-        return self._tell(client, own, asks) + (self.told_to(client, (stray,)) if stray != self._name else [])
+        told = self._tell(client, own, asks)
+        return kept + told + (self.told_to(client, (stray,)) if stray != self._name else [])
 
     def told_to(self, client: str, peers: Iterable[str]) -> list[Effect]:
         """Peers are told that the client is here, past its directory, which may not have heard of all of them yet."""
         own = self._own.get(client)
         if own is None:
             return []
-        here = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
+        here = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces, own.clean_us)
         frame = _moved(client, here, own.clean_start)
         return [effect for peer in peers if peer != own.told for effect in self._to(peer, frame)]
 
@@ -169,11 +211,17 @@ class Directory:
         self._clock.heard(max(time_us, opened_us))
         self._own[client] = _Own(time_us, False, "", user, opened_us, False, clean_us)
 
-    def opened(self, client: str, opened_us: int) -> None:
-        """The client's session came from elsewhere, and is as old as this."""
+    def opened(self, client: str, opened_us: int, clean_us: int) -> None:
+        """The client's session came from elsewhere: it is as old as this, and was begun anew then."""
         own = self._own.get(client)
         if own is not None:
             own.opened_us = min(own.opened_us, opened_us)
+            own.clean_us = max(own.clean_us, clean_us)
+
+    def let_in(self, client: str) -> None:
+        """The host waits no more, whether its question was answered or not."""
+        if self._waiting.pop(client, None) is not None:
+            self._entered(self._own[client])
 
     def ended(self, client: str) -> list[Effect]:
         if client in self._waiting:
@@ -181,15 +229,19 @@ class Directory:
         own = self._own.pop(client, None)
         if own is None:
             return []
+        return self._release(client, own, "")
+
+    def _release(self, client: str, own: _Own, teller: str) -> list[Effect]:
         keeper = self.keeper_of(client)
         if keeper == self._name:
             self.released(self._name, ClientReleased(client, own.time_us))
             return []
-        return [Send(keeper, ClientReleased(client, own.time_us))]
+        return [Send(keeper, ClientReleased(client, own.time_us))] if keeper != teller else []
 
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
         """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
         self._circle = _circle(alive)
+        self.living_count = len(alive)
         return self._tell_all([client for client, own in self._own.items() if own.told != self.keeper_of(client)])
 
     def member_left(self, peer: str) -> None:
@@ -202,6 +254,9 @@ class Directory:
         since_us = self._clock.stamp_us() - TOLD_AGAIN_US
         again = {client: frame for client, (time_us, frame) in told.items() if time_us >= since_us}
         effects = [effect for frame in {**again, **owed}.values() for effect in self._to(peer, frame)]
+        effects += [
+            Send(peer, _begun(client, user, anew)) for (client, user), anew in self._anew.items() if anew.broker != peer
+        ]
         return effects + self._tell_all([client for client, own in self._own.items() if own.told == peer])
 
     def unanswered(self, client: str) -> list[Effect]:
@@ -216,16 +271,27 @@ class Directory:
         """As directory: someone says that it has the client."""
         self._clock.heard(claim.time_us)
         self.on_claim(peer, claim)
-        new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces, claim.clean_us)
+        kept: list[Effect] = []
+        if claim.clean_start and self.doubts():  # otherwise whoever has an older session hears of it
+            kept = self._began_anew(claim.client, claim.user, claim.clean_us, peer)
+        return kept + self._placed(peer, claim)
+
+    def _placed(self, peer: str, claim: ClientClaim) -> list[Effect]:
+        anew = self._anew.get((claim.client, claim.user))
+        clean_us = max(claim.clean_us, anew.clean_us if anew is not None else 0)
+        new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces, clean_us)
         old = self._places.get(claim.client)
         if old is None or old.broker == peer:
+            if anew is not None and claim.time_us < anew.clean_us:  # it was away, and its client began anew meanwhile
+                return self._to(peer, _begun(claim.client, claim.user, anew))
             return self._put(claim, new, "")
         foreign = old.user != claim.user
         if _keeps(old, new) is old:
             if claim.asks and foreign:
                 return self._to(peer, ClientAnswer(claim.client, claim.time_us, "", True))
-            return self._to(peer, _moved(claim.client, old, claim.opened_us < old.clean_us))
-        is_void = old.opened_us < new.clean_us
+            return self._to(peer, _moved(claim.client, old, claim.time_us < old.clean_us))
+        # What counts is when the client was there last: it may have gone on with an older session since it began anew.
+        is_void = old.time_us < new.clean_us
         effects = self._to(old.broker, _moved(claim.client, new, is_void))
         if foreign or is_void:
             return effects + self._put(claim, new, "")
@@ -234,7 +300,10 @@ class Directory:
     def _put(self, claim: ClientClaim, place: _Place, before: str) -> list[Effect]:
         """Remembers the place. A session that is only now opened is as old as its CONNECT: the next one is younger."""
         self._places[claim.client] = replace(place, opened_us=min(place.opened_us, place.time_us))
-        return self._to(place.broker, ClientAnswer(claim.client, claim.time_us, before)) if claim.asks else []
+        if not claim.asks:
+            return []
+        clean_us = place.clean_us if place.clean_us > claim.clean_us else 0  # what it does not know
+        return self._to(place.broker, ClientAnswer(claim.client, claim.time_us, before, False, clean_us))
 
     def answered(self, answer: ClientAnswer) -> list[Effect]:
         if self._waiting.get(answer.client) != answer.time_us:
@@ -243,7 +312,9 @@ class Directory:
         if answer.refused:
             self._own.pop(answer.client, None)
             return [SessionRefused(answer.client, answer.time_us)]
-        self._entered(self._own[answer.client])
+        own = self._own[answer.client]
+        self._entered(own)
+        own.clean_us = max(own.clean_us, answer.clean_us)
         return [SessionFound(answer.client, answer.time_us, answer.broker)]
 
     def moved(self, moved: ClientMoved, teller: str = "") -> list[Effect]:
@@ -258,27 +329,29 @@ class Directory:
             self._strays[moved.client] = moved.broker
             if len(self._strays) > MAX_STRAYS:
                 del self._strays[next(iter(self._strays))]
-            return []
+            clean_us = moved.clean_us if moved.clean_start else 0
+            return self._began_anew(moved.client, moved.user, clean_us, moved.broker) if clean_us else []
         ours = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
         theirs = _Place(moved.time_us, moved.broker, moved.user, moved.opened_us, moved.replaces)
         if _keeps(theirs, ours) is ours:
             return []
         del self._own[moved.client]
         foreign = own.user != moved.user
-        if moved.clean_start and not foreign:
-            self._ended_with(moved.client, own)
+        is_void = own.time_us < moved.clean_us if moved.clean_us else moved.clean_start
         effects: list[Effect] = []
+        if is_void and not foreign:
+            effects += self._began_anew(moved.client, own.user, moved.clean_us or moved.time_us, moved.broker)
+            effects += self._release(moved.client, own, teller)
         # Who waits and has gone on elsewhere is not let in: that would be a later CONNECT than the one there.
         if self._waiting.pop(moved.client, None) is not None and foreign:
             effects.append(SessionRefused(moved.client, own.time_us))
-        effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, moved.clean_start, foreign))
+        effects.append(SessionTaken(moved.client, moved.time_us, moved.broker, is_void, foreign, moved.clean_us))
         return effects
 
     def passed_on(self, broker: str, taken: SessionTaken, user: str, opened_us: int) -> list[Effect]:
         """The session that was taken from here had gone to `broker`, which is told where its client is."""
-        return self._to(
-            broker, ClientMoved(taken.client, taken.time_us, taken.broker, taken.clean_start, user, opened_us)
-        )
+        moved = ClientMoved(taken.client, taken.time_us, taken.broker, taken.clean_start, user, opened_us)
+        return self._to(broker, replace(moved, clean_us=taken.clean_us))
 
     def released(self, peer: str, released: ClientReleased) -> list[Effect]:
         place = self._places.get(released.client)
@@ -324,7 +397,12 @@ class Directory:
 
 
 def _moved(client: str, to: _Place, clean_start: bool) -> ClientMoved:
-    return ClientMoved(client, to.time_us, to.broker, clean_start, to.user, to.opened_us, to.replaces)
+    return ClientMoved(client, to.time_us, to.broker, clean_start, to.user, to.opened_us, to.replaces, to.clean_us)
+
+
+def _begun(client: str, user: str, anew: _Anew) -> ClientMoved:
+    """Whatever the client has had before is void, wherever it is now."""
+    return ClientMoved(client, anew.clean_us, anew.broker, True, user, anew.clean_us, False, anew.clean_us)
 
 
 def _hash(text: str) -> int:

@@ -168,6 +168,7 @@ class SessionTaken:
     broker: str
     clean_start: bool
     foreign: bool = False
+    clean_us: int = 0  # when the client began anew, if it has: what is older is void
 
 
 @dataclass(frozen=True, slots=True)

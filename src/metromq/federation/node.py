@@ -227,6 +227,7 @@ class Node:
         if not self.up.opened(peer):
             return []  # the link had only been at rest
         self.routes.forget_all()  # which member of a shared subscription is reachable has changed
+        self.exchange.announcer.link_opened(peer)
         effects = self.exchange.announce(peer, now_us)
         effects += self._changes.carry_out(self.coordinator.met(peer, now_us), now_us)
         effects += self.directory.reconnected(peer)
@@ -288,6 +289,8 @@ class Node:
             self.wills.restore(peer, frame)
         elif isinstance(frame, Owed):
             self.exchange.restore_owed(frame, now_us)
+        elif isinstance(frame, ClientMoved):
+            self.directory.restore_anew(frame)
         elif isinstance(frame, ClockCompared) and self.is_peer(peer):
             self.greetings.restore(peer, frame)
 
@@ -295,6 +298,7 @@ class Node:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
         kept = [Keep("", Facts((earlier,))) for earlier in self.descriptions.facts()]
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
+        kept += self.directory.snapshot()
         return kept + self.greetings.snapshot() + self.exchange.snapshot() + self.wills.snapshot()
 
     # What the host asks.

@@ -1,13 +1,13 @@
 """What leaves for peers: frames to those within reach, counted; no I/O."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from metromq.federation.effects import Effect, Send
 from metromq.federation.greetings import Greetings
-from metromq.federation.links.frames import Interest
-from metromq.federation.links.versions import SAID_SINCE
+from metromq.federation.links.frames import ClientAnswer, ClientMoved, Interest
+from metromq.federation.links.versions import ANEW_SINCE, SAID_SINCE
 from metromq.federation.reach import Reach
 
 
@@ -46,9 +46,14 @@ class OutgoingFrames:
                 if isinstance(effect.frame, Interest):
                     self._counters.interest_out += len(effect.frame.wanted)
                     effect = Send(effect.peer, self._said(effect.peer, effect.frame))
+                elif isinstance(effect.frame, ClientAnswer | ClientMoved) and effect.frame.clean_us:
+                    effect = Send(effect.peer, self._understood(effect.peer, effect.frame))
             sent.append(effect)
         self._parting.clear()
         return sent
+
+    def _understood(self, peer: str, frame: ClientAnswer | ClientMoved) -> ClientAnswer | ClientMoved:
+        return frame if self._greetings.spoken_to(peer) >= ANEW_SINCE else replace(frame, clean_us=0)
 
     def _said(self, peer: str, frame: Interest) -> Interest:
         """With the time, so that the peer sees when it was held up on its way."""

@@ -333,3 +333,56 @@ def test_a_connect_may_be_taken_for_older_than_a_standstill(seen: Seen, expected
 )
 def test_a_will_fires_when_its_client_is_lost_and_not_when_it_moves(seen: Seen, expected: set[str]) -> None:
     assert rules(seen) == expected
+
+
+def began_anew(broker: str, at: float, apart: bool = False) -> Seen:
+    """The client `s` begins anew and then goes on, with a filter that its clean start voided."""
+    seen = city()
+    seen.connections.append(SeenConnection("s", "b1", False, None, 3.0, 3.01, 4.0))
+    connect(seen, "s", broker, 4.0, present=False, apart=apart)
+    seen.subscriptions[-1].ended = 3.0
+    publish(seen, "m", 5.0)
+    deliver(seen, "s", "m", at)
+    return seen
+
+
+def asked_again(since: float) -> Seen:
+    seen = began_anew("b0", 5.1)
+    seen.subscriptions.append(Subscribed("s", "plain/#", 2, since, since + 0.01))
+    return seen
+
+
+def died(broker: str, apart: bool) -> Seen:
+    seen = began_anew("b0", 5.1)
+    seen.connections[-2].apart = apart
+    seen.deaths.append((3.5, broker))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (began_anew("b0", 5.1), {"clean start"}),
+        (began_anew("b1", 3.5), {"clean start"}),
+        (began_anew("b0", 2.5), set()),
+        (began_anew("b0", 5.1, apart=True), set()),
+        (asked_again(4.5), set()),
+        (asked_again(5.5), {"clean start"}),
+        (died("b1", apart=True), set()),
+        (died("b1", apart=False), {"clean start"}),
+        (died("b0", apart=True), {"clean start"}),
+    ],
+    ids=[
+        "it comes by the session of before",
+        "at once",
+        "it came before",
+        "it may have gone on with the session of before",
+        "asked for again",
+        "asked for later",
+        "its broker could tell nobody and died",
+        "its broker could tell and died",
+        "another broker died",
+    ],
+)
+def test_a_clean_start_voids_what_was_before(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected

@@ -254,7 +254,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "repeats are not recognised": (Inbox, "accept", takes_everything),
     "the old connection is not told": (Roaming, "taken", lambda _: nothing),
     "a will fires when its client moves": (Roaming, "taken", fires_the_will),
-    "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda self, moved: []),
+    "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda *_: []),
     "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
     "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
     "what was not acknowledged is not sent again": (Link, "lost", takes_all_for_acknowledged),
@@ -264,6 +264,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),
     "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: nothing),
     "a prefix stands for filters and is not announced": (Announcer, "_due", announces_no_prefix),
+    "who was away does not hear that clients began anew": (Directory, "_began_anew", lambda _: lambda *_: []),
     "what is confirmed is not on the disk yet": (Disk, "sync", lambda _: nothing),
 }
 

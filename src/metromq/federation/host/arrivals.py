@@ -99,12 +99,11 @@ class Arrivals:
         if arrival is not None and arrival.number != piece.number:
             arrival = None
         is_aligned = arrival is not None and not arrival.merges and not arrival.complete
-        is_apart = arrival is None or arrival.merges
         before = session.backlog.sequence
         came_later = arrival is not None and arrival.complete
         has_late = False
         for item in piece.waiting:
-            if self._queue(session, item, is_aligned, is_apart) and came_later:
+            if self._queue(session, item, is_aligned) and came_later:
                 has_late = True
                 self._count(item.message)
         if has_late and session.connection is None:  # nobody waits for what is newer
@@ -141,7 +140,7 @@ class Arrivals:
             arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
-        kept: list[int] = []
+        kept: dict[int, int] = {}
         left = self._departures.left_with(piece.client, piece.base) if returns else frozenset()
         if returns and session is not None:
             kept, kept_seen = self._departures.came_back(piece.client, piece.base)
@@ -170,6 +169,7 @@ class Arrivals:
             self._hub.city.federation.will_changed(session)
         session.greeted_us = max(session.greeted_us, piece.greeted_us)
         session.opened_us = min(session.opened_us, piece.opened_us)
+        session.clean_us = max(session.clean_us, piece.clean_us)
         session.expiry_s = max(session.expiry_s, piece.expiry_s)
         session.roamed = True
         session.claimed_us = max(session.claimed_us, piece.taken_us)
@@ -250,14 +250,16 @@ class Arrivals:
         if counts.recording:
             counts.of(message.topic).delivered(1, 0, 1, len(message.payload), message.origin)
 
-    def _queue(self, session: Session, item: Waiting, is_aligned: bool, is_apart: bool) -> bool:
+    def _queue(self, session: Session, item: Waiting, is_aligned: bool) -> bool:
         """False: the client has had it."""
         hub = self._hub
-        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one. A session
-        # that is whole has asked for less since it was queued.
-        for_sure = is_apart and not is_aligned and _wants_surely(session, item.message.topic)
+        # What another part of the session got at QoS 0 may have been lost: here it waits at a higher one, unless the
+        # client has asked for less since it was queued.
+        for_sure = not is_aligned and _wants_surely(session, item.message.topic)
         if hub.delivery.came_already(session, item.message, for_sure):
             return False
+        if for_sure and session.seen is not None:
+            session.seen.waits_surely(item.message.origin, item.message.origin_offset)
         if not is_aligned:
             # Also what it has confirmed with PUBREC: many clients show a message only when it is released.
             hub.sessions.queue_again(session, item.message, item.flags, item.identifiers, 0)
@@ -314,10 +316,9 @@ class Arrivals:
         return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
 
 
-def _go_on(session: Session, piece: Piece, kept: list[int]) -> None:
+def _go_on(session: Session, piece: Piece, kept: dict[int, int]) -> None:
     """The client knows the session that comes, with its packet identifiers."""
-    session.clean_us = max(session.clean_us, piece.clean_us)
-    session.incoming = dict.fromkeys([*piece.incoming, *kept], 0)
+    session.incoming = {**kept, **piece.incoming}
     session.arrival = piece.number
     session.is_stale = False
     session.arriving = True

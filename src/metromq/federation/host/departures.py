@@ -18,6 +18,7 @@ from metromq.federation.host.session_parcels import (
     COMPLETE,
     DRAINED,
     FIRST,
+    MARKED,
     TOPIC,
     Piece,
     Signal,
@@ -25,6 +26,7 @@ from metromq.federation.host.session_parcels import (
     encode_piece,
     encode_signal,
 )
+from metromq.federation.links.versions import ANEW_SINCE
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import KIND_REPLAY, SENT, Entry, Hub, Message, SeenIds, Session, store
@@ -48,7 +50,7 @@ class Departure:
         self.complete = False
         self.under_way: list[int] = []  # what the new broker has not stored: the last offset of each turn
         self.left = 0  # entries that waited when the session was taken and have not been sent yet
-        self.incoming: list[int] = []  # what was sent, in case that the session comes back without having arrived
+        self.incoming: dict[int, int] = {}  # what was sent, in case that the session comes back without having arrived
         self.filters = frozenset(session.grants)  # that it left with
         self.seen = SeenIds()
         self.senders: frozenset[str] | None = None  # whose markers are waited for; None: everybody's
@@ -105,12 +107,12 @@ class Departures:
         departure = self.by_client[client]
         return departure.filters if departure.number == base else frozenset()
 
-    def came_back(self, client: str, base: int) -> tuple[list[int], SeenIds]:
+    def came_back(self, client: str, base: int) -> tuple[dict[int, int], SeenIds]:
         """The client is here again; what left with its session and has not arrived where it comes from (`base`)."""
         departure = self.by_client[client]
         self.cancel(client)
         if departure.number == base:
-            return [], SeenIds()
+            return {}, SeenIds()
         return departure.incoming, departure.seen
 
     def again(self, client: str, seen: SeenIds) -> None:
@@ -186,7 +188,9 @@ class Departures:
         if departure.first:
             piece.flags |= FIRST
             piece.grants = [store.pack_grant(full_filter, grant) for full_filter, grant in session.grants.items()]
-            piece.incoming = list(session.incoming)
+            piece.incoming = dict(session.incoming)
+            if piece.incoming and self._node.greetings.spoken_to(departure.to) >= ANEW_SINCE:
+                piece.flags |= MARKED
             piece.untold = self._untold(session)
             piece.base = session.arrival
             piece.senders = departure.senders

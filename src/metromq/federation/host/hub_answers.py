@@ -102,6 +102,9 @@ class HubAnswers(Federation):
     def claimed_us(self, client_id: str) -> int:
         return self._node.directory.claimed_us(client_id) or self._node.clock.stamp_us()
 
+    def clean_us(self, client_id: str) -> int:
+        return self._node.directory.clean_us(client_id)
+
     def ended(self, session: Session) -> None:
         self._roaming.ended(session)
         if not session.departed_to and not self._roaming.is_entering(session.client_id):

@@ -64,6 +64,7 @@ class Roaming:
     ) -> None:
         self._hub = hub
         self._node = node
+        node.directory.doubts = self._doubts
         self._timers = timers
         self._run = run  # carries out what the node wants
         self._report = report
@@ -137,6 +138,12 @@ class Roaming:
         rest_s = min(self._node.city.membership.hello_interval_ms / 1000, LONGEST_REST_S)
         return int(still_s * 1_000_000) if still_s > RESTS * rest_s else 0
 
+    def _doubts(self) -> bool:
+        """Whether some broker may not hear what clients do, or has not heard all of it yet."""
+        node = self._node
+        is_whole = node.directory.living_count > len(node.peers) and node.up.issuperset(node.neighbours)
+        return not is_whole or self._hub.clock.now < self._doubted_until
+
     def _is_sure(self) -> bool:
         """Whether what we know of clients is up to date, as far as we know."""
         return not self.still_us() and self._node.up.issuperset(self._node.neighbours)
@@ -179,11 +186,23 @@ class Roaming:
             session = self._hub.sessions.by_client_id[client_id]
             session.is_stale = True
             self._departures.stays(session)
+        self._node.directory.let_in(client_id)
         connection = self._entering[client_id] = self._held.pop(client_id).connection
+        self._end_if_void(client_id)
         connection.proceed()
         if connection.output.closing:
             self.gave_up(connection, client_id)
         self._ask_next(client_id)
+
+    def _end_if_void(self, client_id: str) -> None:
+        """The client began anew elsewhere since it left this session, and we hear of it only now."""
+        session = self._hub.sessions.get(client_id)
+        if session is not None and self._node.directory.is_void(client_id, session.greeted_us):
+            if session.connection is not None:
+                session.connection.terminate(reasons.SESSION_TAKEN_OVER, "the client has begun anew since")
+                self._hub.sessions.detach(session, True)
+            if not session.closed:
+                self._hub.sessions.close(session)
 
     def gave_up(self, connection: NetworkConnection, client_id: str) -> None:
         """It was let in and did not come: the city must not believe that its session is here."""
@@ -252,12 +271,12 @@ class Roaming:
         known = session.username if session is not None else held.username if held is not None else owner
         directory = self._node.directory
         void_us = max(session.clean_us if session is not None else 0, directory.void_before(client_id, owner))
-        if known != owner or piece.opened_us < void_us:
+        if known != owner or max(piece.opened_us, piece.greeted_us) < void_us:  # its client was not there since
             self._report("warning", "a session came that has no place here any more", client=client_id, peer=peer)
             self._arrivals.probe(peer, piece)  # so that it ends where it comes from
             return
         taken = self._arrivals.take(peer, piece)
-        directory.opened(client_id, taken.opened_us)
+        directory.opened(client_id, taken.opened_us, taken.clean_us)
         if held is None and not directory.has(client_id) and not self._departures.has(client_id):
             # Its client has gone on meanwhile, or has not come: whoever has it will be told.
             self._run(directory.connected(client_id, piece.taken_us, False, False, owner, taken.opened_us))

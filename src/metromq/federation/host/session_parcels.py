@@ -20,6 +20,7 @@ MARKER: Final = 3
 DRAINED: Final = 4
 FIRST: Final = 1  # flag of a piece: it has the subscriptions
 COMPLETE: Final = 2  # with it all has come that waited when the session was taken
+MARKED: Final = 4  # it tells what came with the packet identifiers; since version 9 of the link
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Piece:
     expiry_s: int = 0
     sequence: int = 0
     grants: list[bytes] = field(default_factory=list)
-    incoming: list[int] = field(default_factory=list)
+    incoming: dict[int, int] = field(default_factory=dict)  # as the session's; 0 where it is not MARKED
     seen: bytes = b""
     waiting: list[Waiting] = field(default_factory=list)
     # Filters, since how many microseconds they are wanted, and the brokers that could not be told of them; none: all
@@ -92,6 +93,9 @@ def encode_piece(piece: Piece) -> bytes:
         for peer in peers:
             packer.text(peer)
     packer.u64(piece.greeted_us)
+    if piece.flags & MARKED:
+        for mark in piece.incoming.values():
+            packer.u32(mark)
     if piece.senders is not None:
         packer.u32(len(piece.senders))
         for sender in sorted(piece.senders):
@@ -120,7 +124,7 @@ def decode_parcel(data: bytes) -> Piece | Signal:
     piece.opened_us, piece.clean_us = reader.u64(), reader.u64()
     piece.expiry_s, piece.sequence = reader.u32(), reader.u64()
     piece.grants = [reader.blob() for _ in range(reader.u32())]
-    piece.incoming = [reader.u16() for _ in range(reader.u32())]
+    piece.incoming = {reader.u16(): 0 for _ in range(reader.u32())}
     piece.seen = reader.blob()
     for _ in range(reader.u32()):
         sequence, flags, state = reader.u64(), reader.u8(), reader.u8()
@@ -131,6 +135,8 @@ def decode_parcel(data: bytes) -> Piece | Signal:
         topic_filter, age_us = reader.text(), reader.u64()
         piece.untold.append((topic_filter, age_us, tuple(reader.text() for _ in range(reader.u32()))))
     piece.greeted_us = 0 if reader.at_end() else reader.u64()
+    if piece.flags & MARKED:
+        piece.incoming = {packet_id: reader.u32() for packet_id in piece.incoming}
     if not reader.at_end():
         piece.senders = frozenset(reader.text() for _ in range(reader.u32()))
     return piece

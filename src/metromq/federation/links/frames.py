@@ -6,7 +6,7 @@ mended. Times are ages, never dates: brokers need no common clock.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from metromq.errors import BytesDamaged, ProtocolViolation
@@ -21,8 +21,8 @@ CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
 # The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
-# how late it is by the city's hybrid time, 8 who follows a change of a large city.
-VERSION: Final = 8
+# how late it is by the city's hybrid time, 8 who follows a change of a large city, 9 when a client began anew.
+VERSION: Final = 9
 _HELLO: Final = 1  # the kind that comes most often
 
 
@@ -175,13 +175,14 @@ class ClientAnswer:
     time_us: int
     broker: str
     refused: bool = False  # it belongs to another user and stays where it is
+    clean_us: int = 0  # when the client began anew before this: what is older is void; since version 9
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMoved:
     """To the broker that held the session: `broker` has it since `time_us`; close here, and send the session after.
 
-    The last three are those of the claim. When `user` is another one, nothing is sent.
+    The last four are those of the claim. When `user` is another one, nothing is sent.
     """
 
     client: str
@@ -191,6 +192,7 @@ class ClientMoved:
     user: str = ""
     opened_us: int = 0
     replaces: bool = False
+    clean_us: int = 0  # since version 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +295,21 @@ def read_offer(text: str) -> tuple[int, int]:
 def encode_frame(frame: Frame) -> bytes:
     if isinstance(frame, Hello):  # as the others, without looking up how
         return _hello_bytes(frame)
-    kind = _SAID_INTEREST if isinstance(frame, Interest) and frame.said_us else _KINDS[type(frame)]
+    kind = _kind(frame)
     out = Packer()
     out.number(kind)
     _WRITERS[kind](out, frame)
     return out.done()
+
+
+def _kind(frame: Frame) -> int:
+    if isinstance(frame, Interest) and frame.said_us:
+        return _SAID_INTEREST
+    if isinstance(frame, ClientAnswer) and frame.clean_us:
+        return _ANSWER_ANEW
+    if isinstance(frame, ClientMoved) and frame.clean_us:
+        return _MOVED_ANEW
+    return _KINDS[type(frame)]
 
 
 def decode_frame(data: bytes) -> Frame:
@@ -477,6 +489,20 @@ def _write_answer(out: Packer, frame: ClientAnswer) -> None:
     out.number(frame.refused)
 
 
+def _read_answer(data: Unpacker) -> ClientAnswer:
+    return ClientAnswer(data.short_text(), data.number(), data.short_text(), bool(data.number()))
+
+
+def _write_answer_anew(out: Packer, frame: ClientAnswer) -> None:
+    out.number(frame.clean_us)
+    _write_answer(out, frame)
+
+
+def _read_answer_anew(data: Unpacker) -> ClientAnswer:
+    clean_us = data.number()
+    return replace(_read_answer(data), clean_us=clean_us)
+
+
 def _write_moved(out: Packer, frame: ClientMoved) -> None:
     out.short_text(frame.client)
     out.number(frame.time_us)
@@ -489,6 +515,16 @@ def _write_moved(out: Packer, frame: ClientMoved) -> None:
 def _read_moved(data: Unpacker) -> ClientMoved:
     client, time_us, broker, flags = data.short_text(), data.number(), data.short_text(), data.number()
     return ClientMoved(client, time_us, broker, bool(flags & 1), data.short_text(), data.number(), bool(flags & 2))
+
+
+def _write_moved_anew(out: Packer, frame: ClientMoved) -> None:
+    out.number(frame.clean_us)
+    _write_moved(out, frame)
+
+
+def _read_moved_anew(data: Unpacker) -> ClientMoved:
+    clean_us = data.number()
+    return replace(_read_moved(data), clean_us=clean_us)
 
 
 def _write_released(out: Packer, frame: "ClientReleased | WillDropped") -> None:
@@ -542,6 +578,8 @@ def _write_step(out: Packer, frame: StepDone) -> None:
 
 
 _SAID_INTEREST: Final = 20  # an Interest that says when it was said
+_ANSWER_ANEW: Final = 25  # a ClientAnswer, and a ClientMoved, that say when the client began anew
+_MOVED_ANEW: Final = 26
 _KINDS: dict[type, int] = {
     Facts: 11,
     Interest: 3,
@@ -586,6 +624,8 @@ _WRITERS: dict[int, Callable[..., None]] = {
     22: _write_owed,
     23: _write_followers,
     24: _write_compared,
+    _ANSWER_ANEW: _write_answer_anew,
+    _MOVED_ANEW: _write_moved_anew,
 }
 _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     2: _read_areas,
@@ -594,7 +634,7 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     5: lambda data: RetainedRequest(tuple(data.short_text() for _ in range(data.number()))),
     12: lambda data: RetainedNone(tuple(data.short_text() for _ in range(data.number()))),
     6: _read_claim,
-    7: lambda data: ClientAnswer(data.short_text(), data.number(), data.short_text(), bool(data.number())),
+    7: _read_answer,
     8: _read_moved,
     9: lambda data: ClientReleased(data.short_text(), data.number()),
     11: _read_facts,
@@ -610,4 +650,6 @@ _READERS: dict[int, Callable[[Unpacker], Frame]] = {
     23: lambda data: Followers(data.number(), data.short_blob()),
     22: lambda data: Owed(data.short_text(), tuple(data.short_text() for _ in range(data.number())), data.number()),
     24: lambda data: ClockCompared(data.number(), data.number()),
+    _ANSWER_ANEW: _read_answer_anew,
+    _MOVED_ANEW: _read_moved_anew,
 }

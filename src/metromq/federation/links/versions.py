@@ -9,7 +9,8 @@ from metromq.federation.links.frames import OLDEST, VERSION, read_offer
 FOLLOWS_SINCE: Final = 5  # from which version on brokers follow changes of their city,
 RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that rest,
 SAID_SINCE: Final = 7  # and from which on they say when they announced something, and tell each other the time,
-COUNTED_SINCE: Final = 8  # and from which on they count together who follows a change
+COUNTED_SINCE: Final = 8  # and from which on they count together who follows a change,
+ANEW_SINCE: Final = 9  # and from which on they say when a client began anew
 
 
 @final

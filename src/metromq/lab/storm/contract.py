@@ -77,6 +77,7 @@ class Contract:
             self._retained_values_agree,
             self._newcomers_get_the_newest,
             self._one_session_each,
+            self._clean_starts_void,
             self._wills_fire_once,
         )
         for rule in rules:
@@ -344,6 +345,29 @@ class Contract:
             if len(brokers) > 1:
                 yield f"sessions: {client} has one at each of {', '.join(brokers)}"
 
+    def _clean_starts_void(self) -> Iterator[str]:
+        for client, connections in self._by_client.items():
+            deliveries = [one for one in self._seen.delivered if one.client == client]
+            asked = [one for one in self._seen.subscriptions if one.client == client]
+            for delivery in deliveries:
+                begun = self._began_anew(connections, delivery.at)
+                if begun < FOREVER and not any(_asks_for(one, delivery, begun) for one in asked):
+                    what = f"{delivery.payload} ({delivery.topic})"
+                    yield f"clean start: {client} began anew at {begun:.3f} and got {what} at {delivery.at:.3f}"
+
+    def _began_anew(self, connections: list[SeenConnection], at: float) -> float:
+        """When the client asked for the clean start behind which it is at a time; FOREVER: none, or nobody can know."""
+        known = [one for one in connections if one.opened <= at]
+        last = max((number for number, one in enumerate(known) if not one.keeps), default=-1)
+        if last < 0 or any(one.apart for one in known[last + 1 :]):  # it may have gone on with an older session
+            return FOREVER
+        return FOREVER if self._died_alone(known[last]) else known[last].asked
+
+    def _died_alone(self, connection: SeenConnection) -> bool:
+        """Whether its broker could not tell the one of before that the client had begun anew, and died."""
+        died = [at for at, broker in self._seen.deaths if broker == connection.broker]
+        return connection.apart and any(at >= connection.asked for at in died)
+
     def _wills_fire_once(self) -> Iterator[str]:
         for client, connections in self._by_client.items():
             for number, connection in enumerate(connections):
@@ -396,6 +420,12 @@ def _shown(message: Published) -> str:
         f"{message.payload} ({message.client} at {message.broker}, {message.topic}, QoS {message.qos}, "
         f"sent {message.sent:.3f}, acknowledged {acked})"
     )
+
+
+def _asks_for(subscription: Subscribed, delivery: Delivered, since: float) -> bool:
+    """Whether the client asked for it since a time."""
+    _, topic_filter = split_shared(subscription.topic_filter)
+    return since <= subscription.sent <= delivery.at and matches(topic_filter, delivery.topic)
 
 
 def _replaces(later: Published, earlier: Published) -> bool:

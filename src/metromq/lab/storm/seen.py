@@ -75,6 +75,7 @@ class Seen:
     forgotten: set[tuple[str, str]] = field(default_factory=set)
     faults: list[tuple[float, str]] = field(default_factory=list)  # when something broke, and what
     mends: list[tuple[float, str]] = field(default_factory=list)  # when something was mended, and what
+    deaths: list[tuple[float, str]] = field(default_factory=list)  # when a broker died, and which
     routing: str = ""
     lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
     reroutes: list[tuple[float, float]] = field(default_factory=list)  # from when to when brokers had two

@@ -108,6 +108,7 @@ class Stage(ABC):
             self._stands_still(self._name(step.words[0]), step.verb == "pause")
         elif step.verb in ("kill", "power", "tear"):
             self._still.pop(self._name(step.words[0]), None)
+            self.seen.deaths.append((self.now, self._name(step.words[0])))
         self._verbs[step.verb](*step.words)
 
     def _stands_still(self, name: str, is_still: bool) -> None:

@@ -74,6 +74,10 @@ class Federation(RemoteCheck):
         """The time of the CONNECT by which the city knows that the client is here."""
         return 0
 
+    def clean_us(self, client_id: str) -> int:
+        """When the client began anew, here or at another broker: what it had before is void."""
+        return 0
+
     def snapshot(self) -> bytes:
         """What the federation must know after a restart."""
         return b""

@@ -25,6 +25,13 @@ class SeenIds:
         """It was sent at QoS 0, and may be lost: it need not be sent so again."""
         self.add(origin + _FLEETING, offset)
 
+    def waits_surely(self, origin: str, offset: int) -> None:
+        """It was sent at QoS 0, and is sent once more at a higher one: the first may be lost."""
+        known = self._by_origin.get(origin + _FLEETING)
+        if known is not None and offset in known:
+            known.remove(offset)
+            self._count -= 1
+
     def settle(self) -> bool:
         """What was sent at QoS 0 counts as had from now on; whether there was anything."""
         found = [origin for origin in self._by_origin if origin.endswith(_FLEETING)]

@@ -122,6 +122,7 @@ class Sessions:
             session.clean_us = session.opened_us if clean_start else 0
         if session.is_stale:
             self._restart(session)
+        session.clean_us = max(session.clean_us, federation.clean_us(client_id))
         session.claimed_us = federation.claimed_us(client_id)
         session.greeted_us = federation.stamp_us(self._clock.wall_us)
         if self._city.joined and expiry_s and session.seen is None:

@@ -150,6 +150,8 @@ def pack_state(session: Session) -> bytes:
     _pack_backlog(packer, session.backlog)
     if session.seen is not None:
         packer.u8(1 if session.roamed else 0).blob(session.seen.pack())
+        for mark in session.incoming.values():
+            packer.u32(mark)
     return packer.done()
 
 
@@ -177,6 +179,9 @@ def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
     if not reader.at_end():
         session.roamed = bool(reader.u8()) or session.roamed
         session.seen = unpack_seen(reader.blob())
+    if not reader.at_end():
+        for packet_id in session.incoming:
+            session.incoming[packet_id] = reader.u32()
     return session, grants, attached
 
 
