@@ -386,3 +386,41 @@ def died(broker: str, apart: bool) -> Seen:
 )
 def test_a_clean_start_voids_what_was_before(seen: Seen, expected: set[str]) -> None:
     assert rules(seen) == expected
+
+
+def two_values(apart_s: float, fault: str) -> Seen:
+    """`b` is set after `a` was acknowledged, so much later; newcomers get `a`."""
+    seen = city()
+    seen.faults, seen.mends = [(1.0, f"1.0 {fault} #0 #1")], [(2.0, "2.0 heal")]
+    for payload, at in (("a", 20.0), ("b", 20.01 + apart_s)):
+        sent = Published(len(seen.published), "p", "b0", "plain/d", payload, 1, True, at, at + 0.01)
+        seen.published.append(sent)
+        deliver(seen, "s", payload, at + 0.02)
+    seen.probes = {"b0": {"plain/d": "a"}, "b1": {"plain/d": "a"}}
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (two_values(0.5 * LAG_S, "slow"), set()),
+        (two_values(0.5 * LAG_S, "hold"), set()),
+        (two_values(2 * LAG_S, "slow"), {"retained"}),
+        (two_values(0.5 * LAG_S, "cut"), {"retained"}),
+    ],
+    ids=["after a slow link", "after one that was held up", "much later", "clocks were compared rightly"],
+)
+def test_the_later_of_two_values_stays(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
+
+
+def test_a_will_may_fire_while_its_broker_has_long_been_out_of_reach() -> None:
+    """The split is older than what the judge takes for calm, and lasts."""
+    for mended, expected in (((60.0, "60.0 heal"), set()), ((9.0, "9.0 heal"), {"will"})):
+        seen = city()
+        seen.faults, seen.mends = [(1.0, "1.0 split #0")], [mended]
+        seen.connections.append(SeenConnection("w", "b1", True, Wish("will/w", "bye", 5.0), 30.0, 30.01, 40.0))
+        connect(seen, "w", "b0", 42.0)
+        connect(seen, WATCHER, "b1", 0.0)
+        deliver(seen, WATCHER, "bye", 45.0)
+        assert rules(seen) == expected

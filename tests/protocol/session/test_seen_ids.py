@@ -62,3 +62,12 @@ def test_it_holds_what_a_plain_set_would_hold(
     ):
         every = [(origin, offset) for origin in ("b1", "b2") for offset in range(22)]
         assert {one for one in every if made.holds(*one)} == known
+
+
+def test_what_waits_at_a_higher_qos_was_not_had_at_qos_0() -> None:
+    seen = SeenIds()
+    for offset in (6, 7):
+        seen.add_fleeting("b1", offset)
+    seen.waits_surely("b1", 7)
+    seen.waits_surely("b2", 7)
+    assert [seen.holds_fleeting("b1", offset) for offset in (6, 7)] == [True, False]

@@ -303,9 +303,12 @@ class Contract:
         """The values that nothing surely replaced: a later one, acknowledged, when nothing was broken between."""
         writes = [message for message in self._seen.published if message.retain and message.topic == topic]
         allowed = {"" if not writes else writes[0].payload, ""} if not writes else set()
+        # A link that was slow in one direction made brokers believe in wrong clocks, and time does not go back.
+        is_wrong = any(what.split()[1] in ("slow", "hold") for _, what in self._seen.faults)
+        error_s = self._seen.lag_s if is_wrong else 0.0
         for number, write in enumerate(writes):
             later = [one for one in writes[number + 1 :] if one.acked < FOREVER and one.qos]
-            replaced = any(one.sent > write.acked and one.sent > self._last_fault + 5.0 for one in later)
+            replaced = any(one.sent > write.acked + error_s and one.sent > self._last_fault + 5.0 for one in later)
             if not replaced:
                 allowed.add(write.payload)
         if not any(write.acked < FOREVER and write.qos for write in writes):
@@ -393,6 +396,8 @@ class Contract:
     def _only_moved(self, connection: SeenConnection, following: SeenConnection, delay_s: float) -> bool:
         """Whether the client went on at another broker, or was back before the delay of its will was over."""
         if connection.goodbye or following.opened == FOREVER or not self._is_calm(connection, following.opened):
+            return False
+        if self._is_troubled(following.asked, following.opened):  # its broker of before may not hear of it
             return False
         if connection.ended == following.asked and connection.broker != following.broker:
             return True
