@@ -35,7 +35,16 @@ HOT_MODULES += [
     *(
         f"src/metromq/federation/{name}.py"
         for name in (
-            *("announcer", "city_changes", "clock_skew", "descriptions", "directory", "distribution", "effects"),
+            *(
+                "announcer",
+                "city_changes",
+                "clean_starts",
+                "clock_skew",
+                "descriptions",
+                "directory",
+                "distribution",
+                "effects",
+            ),
             *("greetings", "handover", "hop", "hybrid_clock", "interest", "interest_exchange", "node"),
             *("outgoing_frames", "reach", "route_book", "silences", "stages", "summaries", "takeover", "wills"),
         )

@@ -117,7 +117,7 @@ def away(client: str) -> City:
     """b1 is away with the client's session; the client begins anew at b3, and its connection ends."""
     city = City()
     for broker in city.brokers.values():
-        broker.doubts = lambda: len(city.alive) < len(NAMES)
+        broker.clean_starts.doubts = lambda: len(city.alive) < len(NAMES)
     city.connect("b1", client, 1)
     city.lose("b1")
     city.connect("b3", client, 5, clean=True, asks=True)
@@ -164,17 +164,17 @@ def test_that_a_client_began_anew_survives_a_restart() -> None:
     city = away("ann")
     before = city.brokers["b3"]
     city.brokers["b3"] = again = Directory("b3", NAMES, HybridClock())
-    for kept in before.snapshot():
+    for kept in before.clean_starts.snapshot():
         assert isinstance(kept.frame, ClientMoved)
-        again.restore_anew(kept.frame)
+        again.clean_starts.restore(kept.frame)
     assert again.void_before("ann", "") == 5
-    assert again.snapshot() == before.snapshot()
+    assert again.clean_starts.snapshot() == before.clean_starts.snapshot()
 
 
 def test_in_calm_nobody_need_remember_that_clients_begin_anew() -> None:
     city = City()
     city.connect("b3", "ann", 5, clean=True, asks=True)
-    assert all(not broker.snapshot() for broker in city.brokers.values())
+    assert all(not broker.clean_starts.snapshot() for broker in city.brokers.values())
 
 
 def test_a_client_that_was_let_in_with_its_session_goes_on_when_told_past_the_directory() -> None:

@@ -11,7 +11,7 @@ from metromq.federation.coordination.coordinator import Greeting
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
-from metromq.federation.links.frames import (
+from metromq.federation.links.frames import VERSION, (
     Announcement,
     Facts,
     Hello,
@@ -124,8 +124,8 @@ def test_peers_that_break_the_rules_are_told_apart() -> None:
         broker.frame("b13", encode_frame(Facts((Fact(AREA, "1/2", "mallory", 5),))), 0)
     unknown = encode_frame(Facts((Fact(AREA, "9/9", "b13", 5), Fact(FILTER, "bus/#", "b13", 0))))
     assert FactsLearnt((Fact(FILTER, "bus/#", "b13", 0),)) in broker.frame("b13", unknown, 0), "areas are fixed"
-    with pytest.raises(PeerViolation, match="version 9"):
-        broker.frame("b13", encode_frame(Hello(9, 0, Greeting(1, 0, ()))), 0)
+    with pytest.raises(PeerViolation, match=f"version {VERSION + 1}"):
+        broker.frame("b13", encode_frame(Hello(VERSION + 1, 0, Greeting(1, 0, ()))), 0)
 
 
 def test_a_cached_route_follows_interest() -> None:

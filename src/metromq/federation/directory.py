@@ -17,7 +17,8 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
-from metromq.federation.effects import Effect, Keep, Send, SessionFound, SessionRefused, SessionTaken
+from metromq.federation.clean_starts import CleanStarts
+from metromq.federation.effects import Effect, Send, SessionFound, SessionRefused, SessionTaken
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.frames import ClientAnswer, ClientClaim, ClientMoved, ClientReleased
 
@@ -66,18 +67,6 @@ def _keeps(one: _Place, other: _Place) -> _Place:
     return min(one, other, key=lambda place: (place.opened_us, place.time_us, place.broker))
 
 
-@dataclass(frozen=True, slots=True)
-class _Anew:
-    """When and where a client began anew."""
-
-    clean_us: int
-    broker: str
-
-
-def _certain() -> bool:
-    return False
-
-
 def _unheard(broker: str, claim: ClientClaim) -> None:
     """Nobody wants to know."""
 
@@ -101,10 +90,7 @@ class Directory:
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
         # Clients that are elsewhere, and whose directory may not know: who let them in told us.
         self._strays: dict[str, str] = {}
-        # By client and user. What still comes of older sessions is void, and who was away is told when it is back, also
-        # if the session that a client began has ended since.
-        self._anew: dict[tuple[str, str], _Anew] = {}
-        self.doubts: Callable[[], bool] = _certain  # whether somebody is out of reach, or was until a moment ago
+        self.clean_starts = CleanStarts()
         self._waiting: dict[str, int] = {}  # clients that the host holds back until the answer
         self.on_claim: Callable[[str, ClientClaim], None] = _unheard  # told of every client's place
 
@@ -148,29 +134,7 @@ class Directory:
 
     def void_before(self, client: str, user: str) -> int:
         """When the client began anew, as far as we were told: parts of its session that it left before have ended."""
-        anew = self._anew.get((client, user))
-        return max(anew.clean_us if anew is not None else 0, self.clean_us(client))
-
-    def _began_anew(self, client: str, user: str, clean_us: int, broker: str) -> list[Effect]:
-        """Remembers it for those that still have something older, or come back with it."""
-        key = (client, user)
-        before = self._anew.pop(key, None)
-        if before is not None and before.clean_us >= clean_us:
-            self._anew[key] = before
-            return []
-        anew = self._anew[key] = _Anew(clean_us, broker)
-        if len(self._anew) > MAX_TOLD:
-            del self._anew[next(iter(self._anew))]
-        return [Keep("", _begun(client, user, anew))] if self.doubts() else []
-
-    def restore_anew(self, frame: ClientMoved) -> None:
-        """What an earlier life of this broker has noted."""
-        self._clock.heard(frame.clean_us)
-        self._anew.pop((frame.client, frame.user), None)
-        self._anew[frame.client, frame.user] = _Anew(frame.clean_us, frame.broker)
-
-    def snapshot(self) -> list[Keep]:
-        return [Keep("", _begun(client, user, anew)) for (client, user), anew in self._anew.items()]
+        return max(self.clean_starts.before(client, user), self.clean_us(client))
 
     def connected(
         self,
@@ -188,7 +152,9 @@ class Directory:
         `opened_us` is when `user` opened the session that is here already.
         """
         self._own[client] = own = _Own(time_us, clean_start, "", user, opened_us, replaces, clean_us)
-        kept = self._began_anew(client, user, clean_us, self._name) if clean_start and self.doubts() else []
+        kept: list[Effect] = []
+        if clean_start and self.clean_starts.doubts():
+            kept = self.clean_starts.began(client, user, clean_us, self._name)
         if asks:
             self._waiting[client] = time_us
         else:
@@ -254,9 +220,7 @@ class Directory:
         since_us = self._clock.stamp_us() - TOLD_AGAIN_US
         again = {client: frame for client, (time_us, frame) in told.items() if time_us >= since_us}
         effects = [effect for frame in {**again, **owed}.values() for effect in self._to(peer, frame)]
-        effects += [
-            Send(peer, _begun(client, user, anew)) for (client, user), anew in self._anew.items() if anew.broker != peer
-        ]
+        effects += self.clean_starts.told_to(peer)
         return effects + self._tell_all([client for client, own in self._own.items() if own.told == peer])
 
     def unanswered(self, client: str) -> list[Effect]:
@@ -272,18 +236,18 @@ class Directory:
         self._clock.heard(claim.time_us)
         self.on_claim(peer, claim)
         kept: list[Effect] = []
-        if claim.clean_start and self.doubts():  # otherwise whoever has an older session hears of it
-            kept = self._began_anew(claim.client, claim.user, claim.clean_us, peer)
+        if claim.clean_start and self.clean_starts.doubts():  # otherwise whoever has an older session hears of it
+            kept = self.clean_starts.began(claim.client, claim.user, claim.clean_us, peer)
         return kept + self._placed(peer, claim)
 
     def _placed(self, peer: str, claim: ClientClaim) -> list[Effect]:
-        anew = self._anew.get((claim.client, claim.user))
+        anew = self.clean_starts.of(claim.client, claim.user)
         clean_us = max(claim.clean_us, anew.clean_us if anew is not None else 0)
         new = _Place(claim.time_us, peer, claim.user, claim.opened_us, claim.replaces, clean_us)
         old = self._places.get(claim.client)
         if old is None or old.broker == peer:
             if anew is not None and claim.time_us < anew.clean_us:  # it was away, and its client began anew meanwhile
-                return self._to(peer, _begun(claim.client, claim.user, anew))
+                return self._to(peer, anew.frame())
             return self._put(claim, new, "")
         foreign = old.user != claim.user
         if _keeps(old, new) is old:
@@ -330,7 +294,7 @@ class Directory:
             if len(self._strays) > MAX_STRAYS:
                 del self._strays[next(iter(self._strays))]
             clean_us = moved.clean_us if moved.clean_start else 0
-            return self._began_anew(moved.client, moved.user, clean_us, moved.broker) if clean_us else []
+            return self.clean_starts.began(moved.client, moved.user, clean_us, moved.broker) if clean_us else []
         ours = _Place(own.time_us, self._name, own.user, own.opened_us, own.replaces)
         theirs = _Place(moved.time_us, moved.broker, moved.user, moved.opened_us, moved.replaces)
         if _keeps(theirs, ours) is ours:
@@ -340,7 +304,8 @@ class Directory:
         is_void = own.time_us < moved.clean_us if moved.clean_us else moved.clean_start
         effects: list[Effect] = []
         if is_void and not foreign:
-            effects += self._began_anew(moved.client, own.user, moved.clean_us or moved.time_us, moved.broker)
+            clean_us = moved.clean_us or moved.time_us
+            effects += self.clean_starts.began(moved.client, own.user, clean_us, moved.broker)
             effects += self._release(moved.client, own, teller)
         # Who waits and has gone on elsewhere is not let in: that would be a later CONNECT than the one there.
         if self._waiting.pop(moved.client, None) is not None and foreign:
@@ -398,11 +363,6 @@ class Directory:
 
 def _moved(client: str, to: _Place, clean_start: bool) -> ClientMoved:
     return ClientMoved(client, to.time_us, to.broker, clean_start, to.user, to.opened_us, to.replaces, to.clean_us)
-
-
-def _begun(client: str, user: str, anew: _Anew) -> ClientMoved:
-    """Whatever the client has had before is void, wherever it is now."""
-    return ClientMoved(client, anew.clean_us, anew.broker, True, user, anew.clean_us, False, anew.clean_us)
 
 
 def _hash(text: str) -> int:

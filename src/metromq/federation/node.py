@@ -290,7 +290,8 @@ class Node:
         elif isinstance(frame, Owed):
             self.exchange.restore_owed(frame, now_us)
         elif isinstance(frame, ClientMoved):
-            self.directory.restore_anew(frame)
+            self.directory.clean_starts.restore(frame)
+            self.clock.heard(frame.clean_us)
         elif isinstance(frame, ClockCompared) and self.is_peer(peer):
             self.greetings.restore(peer, frame)
 
@@ -298,7 +299,7 @@ class Node:
         """Few frames in place of all that were kept: `restore` makes the same node of them."""
         kept = [Keep("", Facts((earlier,))) for earlier in self.descriptions.facts()]
         kept.append(Keep("", Facts(self.coordinator.book.facts())))
-        kept += self.directory.snapshot()
+        kept += self.directory.clean_starts.snapshot()
         return kept + self.greetings.snapshot() + self.exchange.snapshot() + self.wills.snapshot()
 
     # What the host asks.

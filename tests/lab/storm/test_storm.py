@@ -8,6 +8,7 @@ import pytest
 
 from metromq.errors import UsageError
 from metromq.federation.announcer import Announcer
+from metromq.federation.clean_starts import CleanStarts
 from metromq.federation.directory import Directory
 from metromq.federation.host.arrivals import Arrivals
 from metromq.federation.host.catch_up import CatchUp
@@ -264,7 +265,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),
     "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: nothing),
     "a prefix stands for filters and is not announced": (Announcer, "_due", announces_no_prefix),
-    "who was away does not hear that clients began anew": (Directory, "_began_anew", lambda _: lambda *_: []),
+    "who was away does not hear that clients began anew": (CleanStarts, "began", lambda _: lambda *_: []),
     "what is confirmed is not on the disk yet": (Disk, "sync", lambda _: nothing),
 }
 

@@ -32,6 +32,8 @@ from metromq.protocol.session import (
 
 @final
 class HubAnswers(Federation):
+    """It has many methods because it answers everything that a hub may ask of a city."""
+
     def __init__(
         self,
         hub: Hub,

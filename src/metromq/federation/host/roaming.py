@@ -64,7 +64,7 @@ class Roaming:
     ) -> None:
         self._hub = hub
         self._node = node
-        node.directory.doubts = self._doubts
+        node.directory.clean_starts.doubts = self._doubts
         self._timers = timers
         self._run = run  # carries out what the node wants
         self._report = report
