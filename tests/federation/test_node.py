@@ -11,7 +11,8 @@ from metromq.federation.coordination.coordinator import Greeting
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
-from metromq.federation.links.frames import VERSION, (
+from metromq.federation.links.frames import (
+    VERSION,
     Announcement,
     Facts,
     Hello,
