@@ -70,7 +70,7 @@ def test_a_session_is_found_and_taken() -> None:
         assert city.connect("b1", client, 1) == [("b1", SessionFound(client, 1, ""))]
         found = city.connect("b2", client, 2)
         assert sorted(found, key=str) == sorted(
-            [("b1", SessionTaken(client, 2, "b2", False)), ("b2", SessionFound(client, 2, "b1"))], key=str
+            [("b1", SessionTaken(client, 2, "b2", False)), ("b2", SessionFound(client, 2, "b1", 1))], key=str
         )
     assert city.frames <= 4 * 5, "a CONNECT costs a question, an answer and a word to the old broker"
 
@@ -239,7 +239,7 @@ def test_another_users_connect_is_refused_wherever_the_directory_is() -> None:
             assert city.connect("b2", client, 3, clean, "", True) == [("b2", SessionRefused(client, 3))]
             found = city.connect("b3", client, 4, user="ann")
             assert ("b1", SessionTaken(client, 4, "b3", False)) in found
-            assert ("b3", SessionFound(client, 4, "b1")) in found
+            assert ("b3", SessionFound(client, 4, "b1", 1)) in found
             assert city.connect("b1", client, 5, clean, "bob", True) == [("b1", SessionRefused(client, 5))]
 
 

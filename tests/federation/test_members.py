@@ -132,7 +132,7 @@ def test_a_directory_forgets_sessions_at_a_broker_that_left() -> None:
     directory.claimed("b3", ClientClaim("bob", 5, False, False))
     directory.member_left("b2")
     assert directory.connected("ann", 9, False, True) == [SessionFound("ann", 9, "")]
-    assert SessionFound("bob", 9, "b3") in directory.connected("bob", 9, False, True)
+    assert SessionFound("bob", 9, "b3", 5) in directory.connected("bob", 9, False, True)
 
 
 def test_a_node_tells_its_directory_who_left() -> None:

@@ -1,10 +1,8 @@
 """What leaves for peers: only what can reach them, with the time where they read it, and counted."""
 
-from dataclasses import replace
-
 from metromq.federation.city import grid_city
 from metromq.federation.effects import Effect, RoutesChanged, Send
-from metromq.federation.links.frames import Announcement, ClientAnswer, ClientMoved, Interest, InterestRequest
+from metromq.federation.links.frames import Announcement, ClientAnswer, ClientMoved, Frame, Interest, InterestRequest
 from metromq.federation.links.versions import ANEW_SINCE, SAID_SINCE
 from metromq.federation.node import Node
 from metromq.federation.outgoing_frames import OutgoingFrames
@@ -47,7 +45,11 @@ def test_who_reads_it_is_told_when_something_was_announced() -> None:
 
 def test_who_reads_it_is_told_when_a_client_began_anew() -> None:
     node, outgoing = parts()
-    for frame in (ClientMoved("c", 5, "b01", True, clean_us=5), ClientAnswer("c", 5, "b01", clean_us=5)):
-        for version, clean_us in ((ANEW_SINCE - 1, 0), (ANEW_SINCE, 5)):
+    frames: list[tuple[Frame, Frame]] = [
+        (ClientMoved("c", 5, "b01", True), ClientMoved("c", 5, "b01", True, clean_us=5)),
+        (ClientAnswer("c", 5, "b01"), ClientAnswer("c", 5, "b01", clean_us=5, since_us=4)),
+    ]
+    for before, since in frames:
+        for version, expected in ((ANEW_SINCE - 1, before), (ANEW_SINCE, since)):
             node.greetings.versions.spoken["b10"] = version
-            assert outgoing.counted([Send("b10", frame)]) == [Send("b10", replace(frame, clean_us=clean_us))]
+            assert outgoing.counted([Send("b10", since)]) == [Send("b10", expected)]

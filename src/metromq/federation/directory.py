@@ -248,7 +248,7 @@ class Directory:
         if old is None or old.broker == peer:
             if anew is not None and claim.time_us < anew.clean_us:  # it was away, and its client began anew meanwhile
                 return self._to(peer, anew.frame())
-            return self._put(claim, new, "")
+            return self._put(claim, new, None)
         foreign = old.user != claim.user
         if _keeps(old, new) is old:
             if claim.asks and foreign:
@@ -258,16 +258,17 @@ class Directory:
         is_void = old.time_us < new.clean_us
         effects = self._to(old.broker, _moved(claim.client, new, is_void))
         if foreign or is_void:
-            return effects + self._put(claim, new, "")
-        return effects + self._put(claim, replace(new, opened_us=min(old.opened_us, new.opened_us)), old.broker)
+            return effects + self._put(claim, new, None)
+        return effects + self._put(claim, replace(new, opened_us=min(old.opened_us, new.opened_us)), old)
 
-    def _put(self, claim: ClientClaim, place: _Place, before: str) -> list[Effect]:
+    def _put(self, claim: ClientClaim, place: _Place, before: _Place | None) -> list[Effect]:
         """Remembers the place. A session that is only now opened is as old as its CONNECT: the next one is younger."""
         self._places[claim.client] = replace(place, opened_us=min(place.opened_us, place.time_us))
         if not claim.asks:
             return []
         clean_us = place.clean_us if place.clean_us > claim.clean_us else 0  # what it does not know
-        return self._to(place.broker, ClientAnswer(claim.client, claim.time_us, before, False, clean_us))
+        broker, since_us = (before.broker, before.time_us) if before is not None else ("", 0)
+        return self._to(place.broker, ClientAnswer(claim.client, claim.time_us, broker, False, clean_us, since_us))
 
     def answered(self, answer: ClientAnswer) -> list[Effect]:
         if self._waiting.get(answer.client) != answer.time_us:
@@ -279,7 +280,7 @@ class Directory:
         own = self._own[answer.client]
         self._entered(own)
         own.clean_us = max(own.clean_us, answer.clean_us)
-        return [SessionFound(answer.client, answer.time_us, answer.broker)]
+        return [SessionFound(answer.client, answer.time_us, answer.broker, answer.since_us)]
 
     def moved(self, moved: ClientMoved, teller: str = "") -> list[Effect]:
         """Who is told past the directory (`told_to`) gives up a session of the same user. Whoever waits here waits for

@@ -145,6 +145,7 @@ class SessionFound:
     client: str
     time_us: int
     broker: str
+    since_us: int = 0  # when the client came there; 0: the directory does not say
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,14 +46,18 @@ class OutgoingFrames:
                 if isinstance(effect.frame, Interest):
                     self._counters.interest_out += len(effect.frame.wanted)
                     effect = Send(effect.peer, self._said(effect.peer, effect.frame))
-                elif isinstance(effect.frame, ClientAnswer | ClientMoved) and effect.frame.clean_us:
+                elif isinstance(effect.frame, ClientAnswer | ClientMoved):
                     effect = Send(effect.peer, self._understood(effect.peer, effect.frame))
             sent.append(effect)
         self._parting.clear()
         return sent
 
     def _understood(self, peer: str, frame: ClientAnswer | ClientMoved) -> ClientAnswer | ClientMoved:
-        return frame if self._greetings.spoken_to(peer) >= ANEW_SINCE else replace(frame, clean_us=0)
+        if self._greetings.spoken_to(peer) >= ANEW_SINCE:
+            return frame
+        if isinstance(frame, ClientAnswer):
+            return replace(frame, clean_us=0, since_us=0)
+        return replace(frame, clean_us=0)
 
     def _said(self, peer: str, frame: Interest) -> Interest:
         """With the time, so that the peer sees when it was held up on its way."""

@@ -31,8 +31,10 @@ def test_signals(signal: Signal) -> None:
 @pytest.mark.parametrize("senders", [None, frozenset(("b1", "b2"))], ids=["from all", "from some"])
 @pytest.mark.parametrize("flags", [FIRST, FIRST | MARKED])
 def test_packet_identifiers_of_a_piece(flags: int, senders: frozenset[str] | None) -> None:
-    piece = Piece("c", 7, flags, "user", 1, 2, 3, 4, 5, 6, incoming={9: 1234, 10: 0}, greeted_us=8, senders=senders)
+    piece = Piece(
+        "c", 7, flags, "user", 1, 2, 3, 4, 5, 6, incoming={9: 1234, 10: 0}, greeted_us=8, claimed_us=11, senders=senders
+    )
     came = decode_parcel(encode_piece(piece))
     assert isinstance(came, Piece)
     assert came.incoming == (piece.incoming if flags & MARKED else {9: 0, 10: 0})
-    assert (came.greeted_us, came.senders) == (8, senders)
+    assert (came.greeted_us, came.claimed_us, came.senders) == (8, 11 if flags & MARKED else 0, senders)

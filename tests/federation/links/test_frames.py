@@ -67,7 +67,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.just(InterestRequest()),
     st.builds(RetainedRequest, st.lists(TEXT, max_size=4).map(tuple)),
     st.builds(ClientClaim, TEXT, NUMBER, st.booleans(), st.booleans(), TEXT, NUMBER, st.booleans()),
-    st.builds(ClientAnswer, TEXT, NUMBER, TEXT, st.booleans(), NUMBER),
+    st.builds(ClientAnswer, TEXT, NUMBER, TEXT, st.booleans(), NUMBER, NUMBER),
     st.builds(ClientMoved, TEXT, NUMBER, TEXT, st.booleans(), TEXT, NUMBER, st.booleans(), NUMBER),
     st.builds(ClientReleased, TEXT, NUMBER),
 )

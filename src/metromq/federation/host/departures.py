@@ -189,7 +189,8 @@ class Departures:
             piece.flags |= FIRST
             piece.grants = [store.pack_grant(full_filter, grant) for full_filter, grant in session.grants.items()]
             piece.incoming = dict(session.incoming)
-            if piece.incoming and self._node.greetings.spoken_to(departure.to) >= ANEW_SINCE:
+            piece.claimed_us = session.claimed_us
+            if self._node.greetings.spoken_to(departure.to) >= ANEW_SINCE:
                 piece.flags |= MARKED
             piece.untold = self._untold(session)
             piece.base = session.arrival

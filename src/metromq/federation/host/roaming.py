@@ -10,7 +10,7 @@ from metromq.federation.host.arrivals import Arrivals
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.departures import Departures
-from metromq.federation.host.session_parcels import MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
+from metromq.federation.host.session_parcels import FIRST, MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import reasons
@@ -24,13 +24,18 @@ DOUBT_S: Final = 3.0  # so long after a broker is back others, directories among
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Held:
-    """A client that waits to be let in, and since when."""
+    """A client that waits to be let in, and since when.
+
+    It waits for the part of its session that it had last: it may have left others elsewhere.
+    """
 
     connection: NetworkConnection
     time_us: int
     username: str
+    has_us: int  # when the client came to the newest part that is here,
+    needs_us: int = NO_SESSION  # and to the one that its directory knows of; NO_SESSION: that has not answered
 
 
 class Reporting(Protocol):
@@ -92,8 +97,8 @@ class Roaming:
                 self._next.setdefault(client_id, []).append(_Next(connection, clean_start, username))
                 return True
             earlier.connection.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
-        self._held[client_id] = _Held(connection, time_us, username)
         session = self._hub.sessions.get(client_id)
+        self._held[client_id] = _Held(connection, time_us, username, session.claimed_us if session is not None else 0)
         opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
         clean_us = time_us if clean_start else session.clean_us if session is not None else 0
         effects = self._node.directory.connected(
@@ -119,13 +124,22 @@ class Roaming:
     def found(self, effect: SessionFound) -> None:
         if not self._waits(effect.client, effect.time_us):
             return
+        self._held[effect.client].needs_us = effect.since_us
         is_elsewhere = effect.broker and effect.broker != self._node.name
         if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
             self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
+            self._let_in_if_whole(effect.client)
         elif self._is_sure():
             self._let_in(effect.client)
         else:  # at the next tick: until then we may see that it has gone
             self._timers.at(self._hub.clock.now, lambda: self._still_waits(effect.client, effect.time_us))
+
+    def _let_in_if_whole(self, client_id: str) -> None:
+        """Its session has come, and not only a part of it that its client had left before."""
+        held = self._held[client_id]
+        has_come = self._arrivals.has(client_id) and self._arrivals.is_complete(client_id)
+        if has_come and held.has_us >= held.needs_us:
+            self._let_in(client_id)
 
     def still_us(self) -> int:
         """For how long this process stood still until now: a CONNECT that is read now may be as old as that.
@@ -275,13 +289,15 @@ class Roaming:
             self._report("warning", "a session came that has no place here any more", client=client_id, peer=peer)
             self._arrivals.probe(peer, piece)  # so that it ends where it comes from
             return
+        if held is not None and piece.flags & FIRST:
+            held.has_us = max(held.has_us, piece.claimed_us or piece.greeted_us)  # older releases do not say the first
         taken = self._arrivals.take(peer, piece)
         directory.opened(client_id, taken.opened_us, taken.clean_us)
         if held is None and not directory.has(client_id) and not self._departures.has(client_id):
             # Its client has gone on meanwhile, or has not come: whoever has it will be told.
             self._run(directory.connected(client_id, piece.taken_us, False, False, owner, taken.opened_us))
-        if held is not None and held.time_us == piece.taken_us and self._arrivals.is_complete(client_id):
-            self._let_in(client_id)
+        if held is not None and held.time_us == piece.taken_us:
+            self._let_in_if_whole(client_id)
         hub.delivery.pump(taken)
 
     def tick(self) -> None:

@@ -20,7 +20,7 @@ MARKER: Final = 3
 DRAINED: Final = 4
 FIRST: Final = 1  # flag of a piece: it has the subscriptions
 COMPLETE: Final = 2  # with it all has come that waited when the session was taken
-MARKED: Final = 4  # it tells what came with the packet identifiers; since version 9 of the link
+MARKED: Final = 4  # it tells what came with the packet identifiers, and `claimed_us`; since version 9 of the link
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class Piece:
     # were told, but some may not have heard it.
     untold: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
     greeted_us: int = 0  # when the client was let in last to this part of the session
+    claimed_us: int = 0  # when the client came to where it was last with this part; 0: it does not say
     senders: frozenset[str] | None = None  # brokers that may have sent something for it to the old one; None: all
 
 
@@ -94,6 +95,7 @@ def encode_piece(piece: Piece) -> bytes:
             packer.text(peer)
     packer.u64(piece.greeted_us)
     if piece.flags & MARKED:
+        packer.u64(piece.claimed_us)
         for mark in piece.incoming.values():
             packer.u32(mark)
     if piece.senders is not None:
@@ -136,6 +138,7 @@ def decode_parcel(data: bytes) -> Piece | Signal:
         piece.untold.append((topic_filter, age_us, tuple(reader.text() for _ in range(reader.u32()))))
     piece.greeted_us = 0 if reader.at_end() else reader.u64()
     if piece.flags & MARKED:
+        piece.claimed_us = reader.u64()
         piece.incoming = {packet_id: reader.u32() for packet_id in piece.incoming}
     if not reader.at_end():
         piece.senders = frozenset(reader.text() for _ in range(reader.u32()))

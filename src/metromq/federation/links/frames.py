@@ -175,7 +175,8 @@ class ClientAnswer:
     time_us: int
     broker: str
     refused: bool = False  # it belongs to another user and stays where it is
-    clean_us: int = 0  # when the client began anew before this: what is older is void; since version 9
+    clean_us: int = 0  # since version 9: when the client began anew before this, so that what is older is void,
+    since_us: int = 0  # and when it came to `broker`
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +306,7 @@ def encode_frame(frame: Frame) -> bytes:
 def _kind(frame: Frame) -> int:
     if isinstance(frame, Interest) and frame.said_us:
         return _SAID_INTEREST
-    if isinstance(frame, ClientAnswer) and frame.clean_us:
+    if isinstance(frame, ClientAnswer) and (frame.clean_us or frame.since_us):
         return _ANSWER_ANEW
     if isinstance(frame, ClientMoved) and frame.clean_us:
         return _MOVED_ANEW
@@ -495,12 +496,13 @@ def _read_answer(data: Unpacker) -> ClientAnswer:
 
 def _write_answer_anew(out: Packer, frame: ClientAnswer) -> None:
     out.number(frame.clean_us)
+    out.number(frame.since_us)
     _write_answer(out, frame)
 
 
 def _read_answer_anew(data: Unpacker) -> ClientAnswer:
-    clean_us = data.number()
-    return replace(_read_answer(data), clean_us=clean_us)
+    clean_us, since_us = data.number(), data.number()
+    return replace(_read_answer(data), clean_us=clean_us, since_us=since_us)
 
 
 def _write_moved(out: Packer, frame: ClientMoved) -> None:
@@ -578,7 +580,7 @@ def _write_step(out: Packer, frame: StepDone) -> None:
 
 
 _SAID_INTEREST: Final = 20  # an Interest that says when it was said
-_ANSWER_ANEW: Final = 25  # a ClientAnswer, and a ClientMoved, that say when the client began anew
+_ANSWER_ANEW: Final = 25  # a ClientAnswer, and a ClientMoved, that say more
 _MOVED_ANEW: Final = 26
 _KINDS: dict[type, int] = {
     Facts: 11,
