@@ -71,3 +71,13 @@ def test_what_waits_at_a_higher_qos_was_not_had_at_qos_0() -> None:
     seen.waits_surely("b1", 7)
     seen.waits_surely("b2", 7)
     assert [seen.holds_fleeting("b1", offset) for offset in (6, 7)] == [True, False]
+
+
+def test_what_was_sent_at_qos_0_is_forgotten_when_two_parts_of_a_session_meet() -> None:
+    seen = SeenIds()
+    seen.add("b1", 1)
+    seen.add_fleeting("b1", 2)
+    seen.forget_fleeting()
+    assert [seen.holds_fleeting("b1", offset) for offset in (1, 2)] == [True, False]
+    seen.add_fleeting("b1", 3)
+    assert seen.holds_fleeting("b1", 3)

@@ -158,6 +158,9 @@ class Arrivals:
         session.seen = None if passes else seen
         self._settle(session, piece)
         self._subscribe(session, piece.grants, merges, left)
+        if (merges or resumes) and session.seen is not None and any(grant.qos for grant in session.grants.values()):
+            # What one part was sent at QoS 0 may be lost, and the other may have asked for more.
+            session.seen.forget_fleeting()
         if not session.backlog.unsettled():
             arrival.begins_behind(session.backlog.sequence)
         return session

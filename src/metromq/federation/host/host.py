@@ -179,6 +179,7 @@ class Host:
                 )
             self._remember_ages(session)
         self.run(self.node.directory.living(self.node.coordinator.book.members))
+        self._retained.restored()
         self._wills.start()
         self.leaving.restored()
         self._links.forget_departed_later()

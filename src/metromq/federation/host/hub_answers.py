@@ -160,6 +160,7 @@ class HubAnswers(Federation):
     def replayed(self, message: Message, uses: int, holders: list[Session], copies: list[LinkCopy]) -> None:
         self._catch_up.marks.recalled(message)
         self._copies.recalled(message, uses, holders, copies)
+        self._retained.recovered(message)
 
     def snapshot(self) -> bytes:
         packer = Packer().blob(self._inbox.dump())

@@ -53,6 +53,7 @@ class RetainedVersions:
         self._tombstones: dict[str, tuple[int, str]] = {}
         self._questions: dict[str, _Question] = {}
         self._fleeting: dict[str, dict[str, None]] = {}  # topics of values that came at QoS 0 lately, by their sender
+        self._unfollowed: Message | None = None  # in an earlier life
 
     # Versions.
 
@@ -186,6 +187,20 @@ class RetainedVersions:
         straight += [self._copies.for_hop(Hop(name, FINAL), SYNC) for name in behind if name in self._node.peers]
         if straight:
             self._hub.publishing.replay(message, straight)
+
+    def recovered(self, message: Message) -> None:
+        """It was read again after a restart.
+
+        A value of QoS 0 is followed by what keeps peers up (`keep_up`), unless the journal was torn just there.
+        """
+        is_own = message.retain and not message.qos and not message.origin and message.kind != KIND_REPLAY
+        self._unfollowed = message if is_own else None
+
+    def restored(self) -> None:
+        message, self._unfollowed = self._unfollowed, None
+        if message is not None and self._node.peers:
+            copies = [self._copies.for_hop(Hop(peer, FINAL), SYNC) for peer in self._node.peers]
+            self._hub.publishing.replay(message, copies)
 
     def sync(self, message: Message, sender: str) -> bool:
         """A stored message that a peer has: if it is newer it is kept, and given to who subscribed before it came."""

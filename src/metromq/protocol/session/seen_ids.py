@@ -32,6 +32,11 @@ class SeenIds:
             known.remove(offset)
             self._count -= 1
 
+    def forget_fleeting(self) -> None:
+        for origin in [origin for origin in self._by_origin if origin.endswith(_FLEETING)]:
+            self._count -= len(self._by_origin.pop(origin))
+            del self._greatest[origin]
+
     def settle(self) -> bool:
         """What was sent at QoS 0 counts as had from now on; whether there was anything."""
         found = [origin for origin in self._by_origin if origin.endswith(_FLEETING)]
