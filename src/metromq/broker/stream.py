@@ -28,24 +28,21 @@ class StreamWriter(Writer):
         peer = Peer("", anonymous_allowed)
         super().__init__(cycle, Connection(cycle.hub, access, peer))
         self.identity_as_username = identity_as_username
-        self.tls = tls
-        self.knock: Knock | None = None  # during a TLS handshake
-        self.transport: asyncio.Transport | None = None
-        self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.buffered = False  # the transport may still hold bytes that must go first
+        self.tls = tls
+        self.transport: asyncio.Transport | None = None  # not before a TLS handshake is over
+        self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.patience: asyncio.TimerHandle | None = None  # set while this publisher waits for a receiver
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Called once, and with TLS once more when the handshake is over; it counts from the first time on."""
-        if self.knock is None:
+        if self.connection.newcomer is None:
             self.connection.newcomer = knock = Knock(transport)
             if self.tls is not None:
-                self.knock = knock
                 knock.secured_by(self.tls, transport, self)
             self.cycle.hub.connections.newcomers.came(knock)
             if self.tls is not None:
                 return
-        self.knock = None
         if self.output.closing:  # it took too long
             transport.abort()
             return
@@ -68,7 +65,7 @@ class StreamWriter(Writer):
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         connection = self.connection
-        if connection.peer_broker:
+        if connection.peer_incoming is not None:
             cycle.now()
             connection.receive(data)
             cycle.listened()
@@ -99,7 +96,6 @@ class StreamWriter(Writer):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.transport = None
-        self.knock = None
         self.fd = -1
         self.account(0)
         cycle = self.cycle
@@ -130,8 +126,9 @@ class StreamWriter(Writer):
         if transport is None:
             output.take()
             output.sent(0)
-            if output.closing and self.knock is not None:  # in the middle of a TLS handshake
-                self.knock.turn_away()
+            newcomer = self.connection.newcomer
+            if output.closing and newcomer is not None:  # in the middle of a TLS handshake
+                newcomer.turn_away()
             return
         if self.paused:
             self._measure()
@@ -180,7 +177,8 @@ class StreamWriter(Writer):
         """The publisher is read again when the receiver has drained, or after a short while in any case."""
         target = self.cycle.hub.delivery.take_slow()
         transport = self.transport
-        if target is None or transport is None or self.patience is not None or self.connection.peer_broker:
+        is_peer = self.connection.peer_incoming is not None
+        if target is None or transport is None or self.patience is not None or is_peer:
             return
         if target.waiting_bytes > target.soft_limit_bytes:
             self.cycle.flush()  # it may lag only because the turn has not ended

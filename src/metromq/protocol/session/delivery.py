@@ -160,7 +160,6 @@ class Delivery:
         backlog = session.backlog
         if self._backlogs.has_room(backlog):
             return True
-        backlog.dropped += 1
         self._counters.dropped += 1
         return False
 
