@@ -13,36 +13,29 @@ PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than th
 LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
 
 
-@final
 class StreamWriter(Writer):
     """`data_received` and the other methods are what the event loop calls."""
 
-    def __init__(
-        self,
-        cycle: WriteCycle,
-        access: Access,
-        anonymous_allowed: bool,
-        identity_as_username: bool,
-        tls: TlsDoor | None = None,
-    ) -> None:
+    def __init__(self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
         peer = Peer("", anonymous_allowed)
+        peer.needs_identity = identity_as_username
         super().__init__(cycle, Connection(cycle.hub, access, peer))
-        self.identity_as_username = identity_as_username
         self.buffered = False  # the transport may still hold bytes that must go first
-        self.tls = tls
-        self.transport: asyncio.Transport | None = None  # not before a TLS handshake is over
+        self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
         self.patience: asyncio.TimerHandle | None = None  # set while this publisher waits for a receiver
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Called once, and with TLS once more when the handshake is over; it counts from the first time on."""
-        if self.connection.newcomer is None:
-            self.connection.newcomer = knock = Knock(transport)
-            if self.tls is not None:
-                knock.secured_by(self.tls, transport, self)
-            self.cycle.hub.connections.newcomers.came(knock)
-            if self.tls is not None:
-                return
+        self.knocks(Knock(transport))
+        self.comes_in(transport)
+
+    def knocks(self, knock: Knock) -> None:
+        """From now on it counts."""
+        self.connection.peer.newcomer = knock
+        self.cycle.hub.connections.newcomers.came(knock)
+
+    def comes_in(self, transport: asyncio.Transport) -> None:
+        """The first byte of MQTT may come."""
         if self.output.closing:  # it took too long
             transport.abort()
             return
@@ -50,17 +43,12 @@ class StreamWriter(Writer):
         peer = self.connection.peer
         address = transport.get_extra_info("peername")
         peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
-        certificate = transport.get_extra_info("peercert")
-        if self.identity_as_username:
-            peer.needs_identity = True
-            peer.identity = common_name(certificate or {})
+        if peer.needs_identity:
+            peer.identity = common_name(transport.get_extra_info("peercert") or {})
         if transport.get_extra_info("sslcontext") is None:
             self.fd = transport.get_extra_info("socket").fileno()
         else:
             peer.transport = "tls"
-
-    def not_secured(self) -> None:
-        self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
@@ -126,7 +114,7 @@ class StreamWriter(Writer):
         if transport is None:
             output.take()
             output.sent(0)
-            newcomer = self.connection.newcomer
+            newcomer = self.connection.peer.newcomer
             if output.closing and newcomer is not None:  # in the middle of a TLS handshake
                 newcomer.turn_away()
             return
@@ -199,6 +187,29 @@ class StreamWriter(Writer):
             patience.cancel()
             if self.transport is not None:
                 self.transport.resume_reading()
+
+
+@final
+class SecuredWriter(StreamWriter):
+    """The same over TLS."""
+
+    def __init__(
+        self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool, door: TlsDoor
+    ) -> None:
+        super().__init__(cycle, access, anonymous_allowed, identity_as_username)
+        self._door = door
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Called once more when the handshake is over; it counts from the first time on."""
+        if self.connection.peer.newcomer is not None:
+            self.comes_in(transport)
+            return
+        knock = Knock(transport)
+        knock.secured_by(self._door, transport, self)
+        self.knocks(knock)
+
+    def not_secured(self) -> None:
+        self.connection_lost(None)
 
 
 def common_name(certificate: dict[str, object]) -> str:

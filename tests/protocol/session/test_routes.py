@@ -175,7 +175,7 @@ def test_a_stem_with_few_names_behind_it_tells_them_from_all_others() -> None:
 
 
 def test_a_stem_comes_back_when_all_topics_are_remembered() -> None:
-    """While a wildcard subscription comes and goes; topics that are remembered must not hide for ever what they share."""
+    """While a wildcard subscription comes and goes: what is remembered of topics must not hide what they share."""
     table = Table()
     table.change(True, "x", "city/#")
     topics = [f"city/{number}".encode() for number in range(50)]

@@ -9,7 +9,6 @@ from metromq.protocol.session.handshake import Handshake
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import Incoming
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.peer_incoming import PINGRESP_BYTES, PeerIncoming
 from metromq.protocol.session.session import Session
@@ -75,7 +74,6 @@ class Connection(NetworkConnection):
         self.hub = hub
         self.access = access
         self.peer = peer
-        self.newcomer: Newcomer | None = None  # while this connection counts as one
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
         self.session: Session | None = None  # of a client that is in
         self.incoming: Incoming | None = None
@@ -83,7 +81,6 @@ class Connection(NetworkConnection):
         self.heard_at = hub.clock.now
         self.keepalive_s = 0.0
         self.auth_method: str | None = None
-        self.close_reason = ""
         self.keeps_session = False  # beyond this connection: its CONNECT, of MQTT 5, has asked for it
         self.ended = False
         self._tail: bytes = b""  # of a packet that is not whole, or of all that came while the client was held back
@@ -270,8 +267,9 @@ class Connection(NetworkConnection):
                 raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
-            if self.newcomer is not None:
-                self.hub.connections.newcomers.spoke(self.newcomer)
+            newcomer = self.peer.newcomer
+            if newcomer is not None:
+                self.hub.connections.newcomers.spoke(newcomer)
             handshake.on_connect(packet)
             self._after(handshake)
         elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
@@ -348,18 +346,19 @@ class Connection(NetworkConnection):
             self.keeps_session = handshake.asked_expiry_s > 0
             self.keepalive_s = handshake.keepalive_s
             self.session = session
-            self.peer = self.peer.settled()
             self._be_looked_at()
             self._no_newcomer()
+            self.peer = self.peer.settled()
             session.gate = None  # replays end with the connection that asked for them
             hub.connections.entered()
             hub.delivery.resume(session)
 
     def _no_newcomer(self) -> None:
         """It was let in, or is gone."""
-        if self.newcomer is not None:
-            self.hub.connections.newcomers.gone(self.newcomer)
-            self.newcomer = None
+        newcomer = self.peer.newcomer
+        if newcomer is not None:
+            self.hub.connections.newcomers.gone(newcomer)
+            self.peer.newcomer = None
 
     def permissions_changed(self) -> None:
         session = self.session
@@ -408,11 +407,10 @@ class Connection(NetworkConnection):
             self.shut(str(error))
 
     def shut(self, reason: str) -> None:
-        """Nothing more is read or accepted; the shell closes when the last byte is out."""
+        """Nothing more is read or accepted; the shell closes when the last byte is out. Nobody is told the reason."""
         if self.output.closing:
             return
         self.output.closing = True
-        self.close_reason = reason
         if self.handshake is not None:
             self.handshake.stop_waiting(False)
         self.output.mark()

@@ -49,6 +49,31 @@ class Output:
 
 
 @final
+class Aliases:
+    """The topic aliases towards one client [MQTT-3.3.2-12]."""
+
+    def __init__(self, maximum: int) -> None:
+        self._most = min(maximum, MAX_ALIASES)
+        self._numbers: dict[str, int] = {}
+
+    def of(self, topic: str) -> int:
+        """0: send the topic name; n: send it and name it n; -n: it is already named n."""
+        known = self._numbers.get(topic, 0)
+        if known:
+            return -known
+        if len(self._numbers) >= self._most or len(topic) > MAX_ALIASED_LENGTH:
+            return 0
+        number = len(self._numbers) + 1
+        self._numbers[topic] = number
+        return number
+
+    def forget(self, topic: str) -> None:
+        """The packet that named it was not sent."""
+        self._numbers.pop(topic, None)
+        self._most = min(self._most, len(self._numbers))  # a number is never given twice
+
+
+@final
 class ClientOutput(Output):
     """Bytes for a client, and what it has told us of the packets it takes."""
 
@@ -61,8 +86,7 @@ class ClientOutput(Output):
         self.network_bytes = 0  # the part of `waiting_bytes` that the network has been given
         self.version = 4
         self.max_packet_bytes = 268_435_460
-        self.alias_maximum = 0  # topic aliases the client takes
-        self.aliases: dict[str, int] | None = None
+        self.aliases: Aliases | None = None  # for a client that takes some
 
     def write(self, data: bytes) -> None:
         if self.closing:  # nothing follows a DISCONNECT [MQTT-3.14.4-1]
@@ -114,24 +138,6 @@ class ClientOutput(Output):
             return True
         self.stalled = True
         return False
-
-    def alias(self, topic: str) -> int:
-        """0: send the topic name; n: send it and name it n; -n: it is already named n [MQTT-3.3.2-12]."""
-        if self.aliases is None:
-            self.aliases = {}
-        known = self.aliases.get(topic, 0)
-        if known:
-            return -known
-        if len(self.aliases) >= min(self.alias_maximum, MAX_ALIASES) or len(topic) > MAX_ALIASED_LENGTH:
-            return 0
-        number = len(self.aliases) + 1
-        self.aliases[topic] = number
-        return number
-
-    def forget_alias(self, topic: str) -> None:
-        if self.aliases is not None:
-            self.aliases.pop(topic, None)
-            self.alias_maximum = min(self.alias_maximum, len(self.aliases))  # a number is never given twice
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
