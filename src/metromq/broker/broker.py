@@ -22,7 +22,7 @@ from metromq.broker.peers.newcomers import NewcomerDesk
 from metromq.broker.recording import Recording
 from metromq.broker.replaying import Desk
 from metromq.broker.reporting import Reporter
-from metromq.broker.stream import StreamWriter
+from metromq.broker.stream import SecuredWriter, StreamWriter
 from metromq.broker.sys_topics import SysTopics
 from metromq.broker.tls import load_certificates, tls_context
 from metromq.broker.vigil import Vigil
@@ -277,10 +277,12 @@ class Broker:
                 # Clients are closed by us, behind their DISCONNECT.
                 self._closers.append(partial(socket_server.close, close_connections=False))
             else:
+                as_username = listener.use_identity_as_username
+                make: Callable[[], StreamWriter] = partial(StreamWriter, self.cycle, access, anonymous, as_username)
+                if door is not None:
+                    make = partial(SecuredWriter, self.cycle, access, anonymous, as_username, door)
                 server = await loop.create_server(
-                    lambda: StreamWriter(  # type: ignore[arg-type, return-value]
-                        self.cycle, access, anonymous, listener.use_identity_as_username, door
-                    ),
+                    make,  # type: ignore[arg-type]
                     listener.host,
                     listener.port,
                     backlog=4096,

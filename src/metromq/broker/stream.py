@@ -13,39 +13,29 @@ PATIENCE_S: Final = 0.02  # a publisher that is too fast waits no longer than th
 LINGER_S: Final = 5.0  # a peer that is gone does not take its last bytes; its will must not wait for them
 
 
-@final
 class StreamWriter(Writer):
     """`data_received` and the other methods are what the event loop calls."""
 
-    def __init__(
-        self,
-        cycle: WriteCycle,
-        access: Access,
-        anonymous_allowed: bool,
-        identity_as_username: bool,
-        tls: TlsDoor | None = None,
-    ) -> None:
+    def __init__(self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool) -> None:
         peer = Peer("", anonymous_allowed)
+        peer.needs_identity = identity_as_username
         super().__init__(cycle, Connection(cycle.hub, access, peer))
-        self.identity_as_username = identity_as_username
-        self.tls = tls
-        self.knock: Knock | None = None  # during a TLS handshake
+        self.buffered = False  # the transport may still hold bytes that must go first
         self.transport: asyncio.Transport | None = None
         self.fd = -1  # of the socket, while what is written there goes out as it is (no TLS)
-        self.buffered = False  # the transport may still hold bytes that must go first
         self.patience: asyncio.TimerHandle | None = None  # set while this publisher waits for a receiver
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Called once, and with TLS once more when the handshake is over; it counts from the first time on."""
-        if self.knock is None:
-            self.connection.newcomer = knock = Knock(transport)
-            if self.tls is not None:
-                self.knock = knock
-                knock.secured_by(self.tls, transport, self)
-            self.cycle.hub.connections.newcomers.came(knock)
-            if self.tls is not None:
-                return
-        self.knock = None
+        self.knocks(Knock(transport))
+        self.comes_in(transport)
+
+    def knocks(self, knock: Knock) -> None:
+        """From now on it counts."""
+        self.connection.peer.newcomer = knock
+        self.cycle.hub.connections.newcomers.came(knock)
+
+    def comes_in(self, transport: asyncio.Transport) -> None:
+        """The first byte of MQTT may come."""
         if self.output.closing:  # it took too long
             transport.abort()
             return
@@ -53,22 +43,17 @@ class StreamWriter(Writer):
         peer = self.connection.peer
         address = transport.get_extra_info("peername")
         peer.address = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
-        certificate = transport.get_extra_info("peercert")
-        if self.identity_as_username:
-            peer.needs_identity = True
-            peer.identity = common_name(certificate or {})
+        if peer.needs_identity:
+            peer.identity = common_name(transport.get_extra_info("peercert") or {})
         if transport.get_extra_info("sslcontext") is None:
             self.fd = transport.get_extra_info("socket").fileno()
         else:
             peer.transport = "tls"
 
-    def not_secured(self) -> None:
-        self.connection_lost(None)
-
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         connection = self.connection
-        if connection.peer_broker:
+        if connection.peer_incoming is not None:
             cycle.now()
             connection.receive(data)
             cycle.listened()
@@ -99,7 +84,6 @@ class StreamWriter(Writer):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.transport = None
-        self.knock = None
         self.fd = -1
         self.account(0)
         cycle = self.cycle
@@ -130,8 +114,9 @@ class StreamWriter(Writer):
         if transport is None:
             output.take()
             output.sent(0)
-            if output.closing and self.knock is not None:  # in the middle of a TLS handshake
-                self.knock.turn_away()
+            newcomer = self.connection.peer.newcomer
+            if output.closing and newcomer is not None:  # in the middle of a TLS handshake
+                newcomer.turn_away()
             return
         if self.paused:
             self._measure()
@@ -180,7 +165,8 @@ class StreamWriter(Writer):
         """The publisher is read again when the receiver has drained, or after a short while in any case."""
         target = self.cycle.hub.delivery.take_slow()
         transport = self.transport
-        if target is None or transport is None or self.patience is not None or self.connection.peer_broker:
+        is_peer = self.connection.peer_incoming is not None
+        if target is None or transport is None or self.patience is not None or is_peer:
             return
         if target.waiting_bytes > target.soft_limit_bytes:
             self.cycle.flush()  # it may lag only because the turn has not ended
@@ -201,6 +187,29 @@ class StreamWriter(Writer):
             patience.cancel()
             if self.transport is not None:
                 self.transport.resume_reading()
+
+
+@final
+class SecuredWriter(StreamWriter):
+    """The same over TLS."""
+
+    def __init__(
+        self, cycle: WriteCycle, access: Access, anonymous_allowed: bool, identity_as_username: bool, door: TlsDoor
+    ) -> None:
+        super().__init__(cycle, access, anonymous_allowed, identity_as_username)
+        self._door = door
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Called once more when the handshake is over; it counts from the first time on."""
+        if self.connection.peer.newcomer is not None:
+            self.comes_in(transport)
+            return
+        knock = Knock(transport)
+        knock.secured_by(self._door, transport, self)
+        self.knocks(knock)
+
+    def not_secured(self) -> None:
+        self.connection_lost(None)
 
 
 def common_name(certificate: dict[str, object]) -> str:

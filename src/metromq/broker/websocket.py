@@ -133,9 +133,9 @@ async def serve_websocket(
         if listener.use_identity_as_username:
             peer.needs_identity = True
             peer.identity = common_name(socket.transport.get_extra_info("peercert") or {})
+        peer.newcomer = getattr(socket, "knock", None)
         cycle.now()
         writer = WebSocketWriter(cycle, Connection(cycle.hub, access, peer), socket)
-        writer.connection.newcomer = getattr(socket, "knock", None)
         writing = asyncio.create_task(writer.write())
         try:
             await writer.read()

@@ -23,9 +23,9 @@ class Writer(Flusher):
         self.cycle = cycle
         self.connection = connection
         self.output = connection.output
-        self.paused = False
         self.held_bytes = 0  # what this client counts for in the total
         self.followers: dict[Writer, None] | None = None  # publishers that wait until this client has drained
+        self.paused = False
         self.output.owner = self
 
     def is_open(self) -> bool:

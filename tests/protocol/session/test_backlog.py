@@ -63,10 +63,21 @@ def test_a_session_keeps_one_subscription_and_many() -> None:
     for filters in (["a"], ["a", "b"], ["a", "b", "a"]):
         for filter in filters:
             client.subscribe(filter)
-        assert list(session.grants) == sorted(set(filters))
+        assert sorted(session.grants) == sorted(set(filters))
     client.unsubscribe("a")
     assert list(session.grants) == ["b"]
     client.unsubscribe("b", "b")
     assert not session.grants
     client.subscribe("c")
     assert list(session.grants) == ["c"]
+
+
+def test_subscriptions_that_are_alike_share_one_grant_also_when_they_are_changed() -> None:
+    world = World(journal=False)
+    client = world.connect("c")
+    session = world.hub.sessions.by_client_id["c"]
+    for qos in (0, 1):
+        for filter in ("a", "b/+", "c"):
+            client.subscribe(filter, qos=qos)
+        (grant,) = set(session.grants.values())
+        assert grant.qos == qos

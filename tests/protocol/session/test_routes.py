@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metromq.protocol.session.paths import FEW_NAMES
 from metromq.protocol.session.route import Route, route_to
 from metromq.protocol.session.routes import RECENT_BYTES, RouteTable
 from metromq.protocol.session.session import Grant, Session
@@ -43,7 +44,11 @@ class Table:
         assert self.routes.count == len(self.twin)
 
     def check(self, topic: str) -> None:
+        self.check_packet(topic)  # while what other topics have left behind decides
         self.check_route(topic, self.routes.find(topic.encode()))
+        self.check_packet(topic)
+
+    def check_packet(self, topic: str) -> None:
         if not topic.startswith("$"):
             data = b"\0" + topic.encode() + b"+"
             route = self.routes.of_packet(data, 1, len(data) - 1)
@@ -82,6 +87,21 @@ def test_paths_follow_every_coming_and_going(filters: list[str], topics: list[st
             table.change(subscribes, CLIENTS[number % 3], filter)
             for topic in topics:
                 table.check(topic)
+
+
+@given(filters=st.lists(FILTERS, min_size=1, max_size=4), topics=st.lists(TOPICS.filter(bool), min_size=2, max_size=8))
+@settings(max_examples=200)
+def test_the_bytes_that_decide_a_route_do_so_for_other_topics(filters: list[str], topics: list[str]) -> None:
+    table = Table()
+    for number, filter in enumerate(filters):
+        table.change(True, CLIENTS[number % 3], filter)
+    names = [topic.encode() for topic in topics if not topic.startswith("$")]
+    for topic in names:
+        route = table.routes.find(topic)
+        size = table.routes.deciding_bytes(b"+" + topic, 1, 1 + len(topic), route)
+        for other in names:
+            if other[:size] == topic[:size] and len(other) == len(topic):
+                table.check_route(other.decode(), route)
 
 
 def test_topics_of_one_receiver_share_a_route() -> None:
@@ -135,6 +155,51 @@ def test_topics_that_begin_alike_are_told_apart_by_what_follows() -> None:
         table.check_route(topic.decode(), route)
     for topic in (b"city/1/+", b"city/1/a#", b"city/1/\0", b"city/1/\xff", b"city/1/" + b"a" * 100):
         assert table.routes.of_packet(topic, 0, len(topic)) is None
+
+
+def test_a_stem_with_few_names_behind_it_tells_them_from_all_others() -> None:
+    table = Table()
+    table.change(True, "x", "city/1/#")
+    table.change(True, "y", "+/+/named")
+    table.change(True, "z", "+/+/")
+    assert table.routes.of_packet(b"city/1/a", 0, 8) is table.routes.find(b"city/1/b")
+    for topic in (b"city/1/c", b"city/1/named", b"city/1/other", b"city/1/", b"city/1", b"city/2/a", b"city/1/a/b"):
+        table.routes.build("city/1/a")
+        assert table.routes._paths.stem == b"city/1/"
+        table.check_packet(topic.decode())
+        size = table.routes.deciding_bytes(topic, 0, len(topic), table.routes.find(topic))
+        assert size == (9 if topic == b"city/1/a/b" else len(topic))  # what follows the stem must be looked at, too
+    for topic in (b"city/1/+", b"city/1/a#", b"city/1/\0", b"city/1/\xff", b"city/1/" + b"a" * 100):
+        table.routes.build("city/1/a")
+        assert table.routes.of_packet(topic, 0, len(topic)) is None
+
+
+def test_a_stem_comes_back_when_all_topics_are_remembered() -> None:
+    """While a wildcard subscription comes and goes: what is remembered of topics must not hide what they share."""
+    table = Table()
+    table.change(True, "x", "city/#")
+    topics = [f"city/{number}".encode() for number in range(50)]
+    for _ in range(100):
+        for topic in topics:
+            table.routes.find(topic)
+    assert all(topic in table.routes.recent.young for topic in topics)
+    for subscribes in (True, False, True, False):
+        table.change(subscribes, "y", "+/nowhere")
+        assert table.routes._paths.stem_junction is None
+        for topic in topics[:8]:
+            table.check_packet(topic.decode())
+        assert table.routes._paths.stem == b"city/"
+        assert table.routes._paths.stem_junction is not None
+
+
+def test_many_names_behind_a_stem_are_not_looked_through() -> None:
+    table = Table()
+    for number in range(20):
+        table.change(True, "y", f"+/{number}")
+        table.routes.build("city/a")
+        assert (table.routes._paths.stem_junction is not None) is (number < FEW_NAMES)
+        for topic in ("city/b", "city/0", f"city/{number}", f"city/{number + 1}"):
+            table.check_packet(topic)
 
 
 def test_a_wildcard_subscription_leaves_what_it_does_not_match() -> None:

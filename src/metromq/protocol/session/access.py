@@ -5,6 +5,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.route import ReadCheck
 from metromq.protocol.session.session import Session
 
@@ -19,6 +20,7 @@ class Peer:
         self.identity = identity  # the name in a verified client certificate that stands for the user name
         self.needs_identity = False  # nobody enters whose certificate has no name: the listener takes no other
         self.transport = transport
+        self.newcomer: Newcomer | None = None  # while its connection counts as one
 
     def settled(self) -> "Peer":
         """What is still to be known when its client is in: most are alike then, and share one."""

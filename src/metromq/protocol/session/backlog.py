@@ -4,6 +4,8 @@ empties."""
 from collections.abc import Iterator
 from typing import Final, final
 
+from mypy_extensions import i32
+
 from metromq.protocol.packing import Packer
 from metromq.protocol.session import records
 from metromq.protocol.session.commits import Commits
@@ -126,18 +128,18 @@ class Backlog:
 
     def __init__(self, number: int) -> None:
         self.number = number  # by which the journal's records name it
-        self.durable = False  # recorded in the journal
         self._queue: EntryQueue | None = None  # once something has waited
         self.queued_bytes = 0
         self._inflight = _NONE_UNDER_WAY
-        self._passed = 0  # the last so many entries are packets that were passed on, and are under way
         self.sequence = 0  # entries ever queued
         self.spilled = 0  # entries that are only in the journal, behind those in `queue`
         self.spill_offset = 0  # where the first of them is
         self.spill_sequence = 0
         self.spilled_bytes = 0
-        self.doubtful = 0  # how many of the first may have been sent before the broker crashed
-        self.dropped = 0
+        # Side by side, since every client has them:
+        self.doubtful: i32 = 0  # how many of the first may have been sent before the broker crashed
+        self._passed: i32 = 0  # the last so many entries are packets that were passed on, and are under way
+        self.durable = False  # recorded in the journal
 
     def behind(self) -> bool:
         """Whether messages wait, so that a new one must wait in the journal too."""

@@ -9,7 +9,6 @@ from metromq.protocol.session.handshake import Handshake
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.incoming import Incoming
 from metromq.protocol.session.network_connection import NetworkConnection
-from metromq.protocol.session.newcomers import Newcomer
 from metromq.protocol.session.output import ClientOutput
 from metromq.protocol.session.peer_incoming import PINGRESP_BYTES, PeerIncoming
 from metromq.protocol.session.session import Session
@@ -75,18 +74,14 @@ class Connection(NetworkConnection):
         self.hub = hub
         self.access = access
         self.peer = peer
-        self.newcomer: Newcomer | None = None  # while this connection counts as one
         self.handshake: Handshake | None = Handshake(self, hub, access, peer)
         self.session: Session | None = None  # of a client that is in
         self.incoming: Incoming | None = None
-        self.peer_broker = ""  # the broker at the other end, when this is a link
-        self.is_reader = False  # or a peer that only reads this broker's journal
-        self.peer_incoming: PeerIncoming | None = None  # of either
+        self.peer_incoming: PeerIncoming | None = None  # of a peer that is in
         self.heard_at = hub.clock.now
         self.keepalive_s = 0.0
         self.auth_method: str | None = None
-        self.asked_expiry_s = 0
-        self.close_reason = ""
+        self.keeps_session = False  # beyond this connection: its CONNECT, of MQTT 5, has asked for it
         self.ended = False
         self._tail: bytes = b""  # of a packet that is not whole, or of all that came while the client was held back
         self._large: _LargePacket | None = None
@@ -95,7 +90,7 @@ class Connection(NetworkConnection):
 
     def is_open(self) -> bool:
         """Whether CONNACK has let a client or a peer in."""
-        return self.session is not None or bool(self.peer_broker)
+        return self.session is not None or self.peer_incoming is not None
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +140,7 @@ class Connection(NetworkConnection):
 
     def _most_bytes(self) -> int:
         most = self.hub.settings.max_packet_size_bytes
-        return most * LINK_PACKET_FACTOR if self.peer_broker else most
+        return most * LINK_PACKET_FACTOR if self.peer_incoming is not None else most
 
     def _catch_up(self) -> None:
         """Goes on with what the client has sent while it was held back."""
@@ -272,8 +267,9 @@ class Connection(NetworkConnection):
                 raise ProtocolViolation("the first packet is not CONNECT [MQTT-3.1.0-1]")
             packet = decode(first, body, 0)
             assert isinstance(packet, Connect)
-            if self.newcomer is not None:
-                self.hub.connections.newcomers.spoke(self.newcomer)
+            newcomer = self.peer.newcomer
+            if newcomer is not None:
+                self.hub.connections.newcomers.spoke(newcomer)
             handshake.on_connect(packet)
             self._after(handshake)
         elif kind == DISCONNECT:  # the client may give up an exchange (section 4.12)
@@ -294,7 +290,7 @@ class Connection(NetworkConnection):
     def _disconnect(self, disconnect: Disconnect, session: Session) -> None:
         properties = disconnect.properties
         if properties is not None and properties.session_expiry_s is not None:
-            if self.asked_expiry_s == 0 and properties.session_expiry_s:  # [MQTT-3.1.2-23]
+            if not self.keeps_session and properties.session_expiry_s:  # [MQTT-3.1.2-23]
                 raise ProtocolViolation("the session expiry was 0 in CONNECT and may not be raised")
             self.hub.sessions.expiry_changed(session, properties.session_expiry_s)
         self.shut("the client said goodbye")
@@ -339,31 +335,30 @@ class Connection(NetworkConnection):
         self.handshake = None
         hub, session = self.hub, handshake.session
         if handshake.peer_broker:
-            self.peer_broker = handshake.peer_broker
+            self.peer_incoming = PeerIncoming(self, hub, handshake.peer_broker, handshake.is_reader)
             self.keepalive_s = handshake.keepalive_s
             self._be_looked_at()
             self._no_newcomer()
-            self.is_reader = handshake.is_reader
-            self.peer_incoming = PeerIncoming(self, hub, self.peer_broker, self.is_reader)
-            if not self.is_reader:
-                hub.city.federation.link_accepted(self.peer_broker, self)
+            if not handshake.is_reader:
+                hub.city.federation.link_accepted(handshake.peer_broker, self)
         elif session is not None and self.session is None:
             self.auth_method = handshake.auth_method
-            self.asked_expiry_s = handshake.asked_expiry_s
+            self.keeps_session = handshake.asked_expiry_s > 0
             self.keepalive_s = handshake.keepalive_s
             self.session = session
-            self.peer = self.peer.settled()
             self._be_looked_at()
             self._no_newcomer()
+            self.peer = self.peer.settled()
             session.gate = None  # replays end with the connection that asked for them
             hub.connections.entered()
             hub.delivery.resume(session)
 
     def _no_newcomer(self) -> None:
         """It was let in, or is gone."""
-        if self.newcomer is not None:
-            self.hub.connections.newcomers.gone(self.newcomer)
-            self.newcomer = None
+        newcomer = self.peer.newcomer
+        if newcomer is not None:
+            self.hub.connections.newcomers.gone(newcomer)
+            self.peer.newcomer = None
 
     def permissions_changed(self) -> None:
         session = self.session
@@ -412,11 +407,10 @@ class Connection(NetworkConnection):
             self.shut(str(error))
 
     def shut(self, reason: str) -> None:
-        """Nothing more is read or accepted; the shell closes when the last byte is out."""
+        """Nothing more is read or accepted; the shell closes when the last byte is out. Nobody is told the reason."""
         if self.output.closing:
             return
         self.output.closing = True
-        self.close_reason = reason
         if self.handshake is not None:
             self.handshake.stop_waiting(False)
         self.output.mark()
@@ -436,9 +430,9 @@ class Connection(NetworkConnection):
             hub.connections.clients -= 1
         if session is not None and session.connection is self:
             hub.sessions.detach(session, clean)
-        elif self.peer_broker:
-            if not self.is_reader:
-                hub.city.federation.link_lost(self.peer_broker, self)
+        elif self.peer_incoming is not None:
+            if not self.peer_incoming.is_reader:
+                hub.city.federation.link_lost(self.peer_incoming.peer, self)
         elif handshake is not None and handshake.request is not None:
             hub.city.federation.gave_up(self, handshake.request.client_id)
         self.session = None

@@ -160,7 +160,6 @@ class Delivery:
         backlog = session.backlog
         if self._backlogs.has_room(backlog):
             return True
-        backlog.dropped += 1
         self._counters.dropped += 1
         return False
 
@@ -329,8 +328,8 @@ class Delivery:
             expiry_s = max(0, (left_us + 999_999) // 1_000_000)  # [MQTT-3.3.2-6]
         if output.version == MQTT5:
             alias = 0
-            if output.alias_maximum:
-                alias = output.alias(message.topic)
+            if output.aliases is not None:
+                alias = output.aliases.of(message.topic)
                 if alias < 0:
                     alias, topic = -alias, b""
             data = encode_publish(
@@ -349,7 +348,8 @@ class Delivery:
         else:
             data = encode_publish(output.version, topic, message.payload, qos, retain, dup, packet_id)
         if len(data) > output.max_packet_bytes:  # [MQTT-3.1.2-24], [MQTT-3.1.2-25]
-            output.forget_alias(message.topic)
+            if output.aliases is not None:
+                output.aliases.forget(message.topic)
             counters.dropped += 1
             return None
         counters.messages_sent += 1

@@ -27,6 +27,16 @@ def is_plain(data: bytes, start: i64, end: i64) -> bool:
     return True
 
 
+def is_other_level(data: bytes, start: i64, end: i64, names: list[bytes]) -> bool:
+    """Whether this part of a topic is for sure in order, one level, and none of these."""
+    for at in range(start, end):
+        byte = data[at]
+        if byte >= 0x80 or byte == 0x2B or byte == 0x23 or byte == 0x2F or byte == 0:
+            return False
+    size = end - start
+    return not any(len(name) == size and data[start:end] == name for name in names)
+
+
 def alike_end(data: bytes, start: i64, size: i64, head: bytes, topic_end: i64, end: i64) -> int:
     """Where the stretch ends of QoS 1 packets like the one that starts there: as long, with the same `head` (up to
     somewhere in the topic), then anything that a topic may have, and a packet identifier behind it."""

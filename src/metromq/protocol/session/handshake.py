@@ -8,6 +8,7 @@ from metromq.protocol.replay import READER_PREFIX
 from metromq.protocol.session.access import Access, AccessDecision, Later, Peer
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.output import Aliases
 from metromq.protocol.session.session import NEVER, Session
 from metromq.protocol.wire.encoding import encode
 from metromq.protocol.wire.packets import MQTT5, MQTT31, Auth, Connack, Connect, Properties, Will
@@ -296,7 +297,8 @@ class Handshake:
         if connect.version == MQTT5:
             expiry_s = self.asked_expiry_s = properties.session_expiry_s or 0
             window = properties.receive_maximum or 65535
-            self.output.alias_maximum = properties.topic_alias_maximum or 0
+            if properties.topic_alias_maximum:
+                self.output.aliases = Aliases(properties.topic_alias_maximum)
             if settings.max_keepalive_s and (keepalive_s == 0 or keepalive_s > settings.max_keepalive_s):
                 keepalive_s = settings.max_keepalive_s  # [MQTT-3.1.2-21]
         else:

@@ -340,7 +340,6 @@ class _Recovery:
                 except OffsetsGone:
                     backlog.queue.remove(entry)
                     lost += 1
-            backlog.dropped += lost
             self.hub.counters.dropped += lost
 
     def _recount(self, backlog: Backlog) -> int:

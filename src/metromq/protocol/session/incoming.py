@@ -110,6 +110,10 @@ class Incoming:
                     break
                 if piece is not None and route is not None:
                     self._spread(route, data, piece, position)
+                elif stop == end:  # a lone message, as most are: without a list of what is in it
+                    packet = data if position == 0 else data[position:]
+                    self._spread_run(found, packet, 1, size, start - position, topic_end - position, body - position)
+                    return end
                 route = found
                 piece = Piece(position, start - position, topic_end - position, size)
             count = 1
@@ -131,20 +135,29 @@ class Incoming:
 
     def _spread(self, route: Route, data: bytes, piece: Piece, stop: int) -> None:
         """Gives a piece of what came, up to `stop`, to everyone on a route."""
-        hub = self._hub
         packets = data if piece.start == 0 and stop == len(data) else data[piece.start : stop]
-        counters = hub.counters
-        counters.packets_received += piece.count
-        counters.messages_received += piece.count
-        counters.publish_bytes_received += len(packets) - piece.head_bytes
-        newer = self._output.version == MQTT5
-        if piece.runs > 1:
-            hub.publishing.spread_medley(route, packets, piece, newer)
+        if piece.runs == 1:
+            head_bytes = piece.head_bytes // piece.count
+            self._spread_run(route, packets, piece.count, piece.size, piece.header, piece.topic_end, head_bytes)
             return
+        self._received(piece.count, len(packets) - piece.head_bytes)
+        self._hub.publishing.spread_medley(route, packets, piece, self._output.version == MQTT5)
+
+    def _spread_run(
+        self, route: Route, run: bytes, count: int, size: int, header: int, topic_end: int, head_bytes: int
+    ) -> None:
+        """The same for packets of one topic and one size, of each of which `head_bytes` are no payload."""
+        hub = self._hub
+        self._received(count, count * (size - head_bytes))
+        newer = self._output.version == MQTT5
         publisher = self.session.client_id if hub.topic_counts.recording else ""  # else a look at one more cold object
-        hub.publishing.spread(
-            route, packets, piece.size, piece.header, piece.topic_end, newer, publisher, "", route.copies
-        )
+        hub.publishing.spread(route, run, size, header, topic_end, newer, publisher, "", route.copies)
+
+    def _received(self, count: int, payload_bytes: int) -> None:
+        counters = self._hub.counters
+        counters.packets_received += count
+        counters.messages_received += count
+        counters.publish_bytes_received += payload_bytes
 
     # --- PUBLISH from the client ----------------------------------------------------------------------------------
 
@@ -242,10 +255,7 @@ class Incoming:
             packets.leave()
         if acks:
             self._output.write(b"".join(acks))
-        counters = hub.counters
-        counters.packets_received += count
-        counters.messages_received += count
-        counters.publish_bytes_received += payload_bytes
+        self._received(count, payload_bytes)
         return at if count else 0
 
     def _alike(

@@ -15,6 +15,7 @@ Node = TreeNode[str, Receiver]
 SLASH: Final = 0x2F
 MAX_PATH_BYTES: Final = 16 << 20  # of all places and routes; past it they are forgotten and found again one by one
 FEW_JUNCTIONS: Final = 256
+FEW_NAMES: Final = 4  # levels that filters name at one place: a level is told from so many faster than it is looked up
 PLACE_BYTES: Final = 600
 ROUTE_BYTES: Final = 300
 TARGET_BYTES: Final = 16
@@ -43,14 +44,21 @@ class Place:
         self.end: Junction | None = None  # of the topic that ends here
         self.beyond: Junction | None = None  # of all topics that go on from here, when no filter looks further
         self.is_deep = False
+        self.names: list[bytes] | None = None
         self.look_again()
 
     def look_again(self) -> None:
-        """Whether a filter looks further than this place."""
+        """Whether a filter looks further than this place, and the levels that filters name here, if they are few."""
+        count = 0
         self.is_deep = False
         for node in self.nodes:
-            if node.children is not None or node.plus is not None:
+            if node.plus is not None or node.children is not None:
                 self.is_deep = True
+            if node.children is not None:
+                count += len(node.children)
+        self.names = None
+        if self.is_deep and count <= FEW_NAMES:
+            self.names = [name.encode() for node in self.nodes for name in node.children or ()]
 
 
 @final
@@ -62,8 +70,11 @@ class Paths:
         self._bytes = 0
         self._start = self._first()
         self._junctions: dict[tuple[Receiver, ...], Junction] = {}  # so that what leads to the same is the same
-        self.stem = b""  # the levels after which no filter looked further, when it was last so,
-        self.stem_junction: Junction | None = None  # and where all topics lead that begin with them
+        # The levels after which no filter looked further, or only at few names, when it was last so, and where all
+        # topics lead that begin with them; unless the names are None, they have one level more, which is none of these.
+        self.stem = b""
+        self.stem_junction: Junction | None = None
+        self.stem_names: list[bytes] | None = None
 
     def _first(self) -> Place:
         root = self._tree.root
@@ -89,15 +100,19 @@ class Paths:
             below = known.get(level) if known is not None else None
             if below is None:
                 below = self._below(place, level)
-            place = below
             if slash == size:
-                end = place.end
-                return end if end is not None else self._end(place)
+                end = below.end
+                if end is None:
+                    end = self._end(below)
+                if below is place.other and place.names is not None:
+                    self.stem, self.stem_junction, self.stem_names = topic[:at], end, place.names
+                return end
+            place = below
             at = slash + 1
         beyond = place.beyond
         if beyond is None:
             beyond = self._beyond(place)
-        self.stem, self.stem_junction = topic[:at], beyond
+        self.stem, self.stem_junction, self.stem_names = topic[:at], beyond, None
         return beyond
 
     def with_one(self, junction: Junction, grant: Grant) -> Route:

@@ -41,8 +41,8 @@ class PeerIncoming:
         self._connection = connection
         self._output = connection.output
         self._hub = hub
-        self._peer = peer
-        self._is_reader = is_reader
+        self.peer = peer  # the broker at the other end
+        self.is_reader = is_reader
         self._ear = hub.city.federation.ear()
         self._topics: dict[bytes, str] = {}  # on which parcels have come
 
@@ -64,7 +64,7 @@ class PeerIncoming:
         """Any other one."""
         if isinstance(packet, Publish) and packet.topic == FETCH_TOPIC:
             self._hub.replay.fetch(self._connection, None, packet)
-        elif isinstance(packet, Publish) and not self._is_reader:
+        elif isinstance(packet, Publish) and not self.is_reader:
             if len(self._topics) < MAX_TOPICS and self._output.version == MQTT5:
                 self._topics[packet.topic.encode()] = packet.topic
             self._arrived(packet.topic, packet.payload, packet.packet_id)
@@ -78,4 +78,4 @@ class PeerIncoming:
 
     def _arrived(self, topic: str, payload: bytes, packet_id: int) -> None:
         waiter = _AckToPeer(self._output, self._hub.counters, packet_id) if packet_id else None
-        self._ear.arrived(self._peer, topic, payload, waiter)
+        self._ear.arrived(self.peer, topic, payload, waiter)

@@ -2,10 +2,10 @@
 
 from typing import Final, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from metromq.protocol.remembered import Remembered
-from metromq.protocol.session.forwarding import is_plain
+from metromq.protocol.session.forwarding import is_other_level, is_plain
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.paths import Junction, Paths
 from metromq.protocol.session.route import LinkCopy, ReadCheck, Route, ShareGroup, route_to
@@ -20,6 +20,8 @@ OWN_ROUTE_BYTES: Final = 300  # when its route is not shared,
 COPY_BYTES: Final = 200  # and for each peer
 KEPT_IN: Final = 8  # one of so many topics that cost little to look up is remembered: those that come often soon are
 MAX_SHORT_BYTES: Final = 100  # topics up to this length are looked up without a full check of the packet
+FEW_STRAYS: Final = 4  # topics behind each other that began unlike the stem: then it is found again,
+MOST_STRAYS: Final = 1_024  # soon at first, and later at least once for so many
 SIFTED: Final = 2_000  # topics at most that are looked through when a wildcard filter comes or goes
 
 
@@ -91,6 +93,7 @@ class RouteTable:
         self._several: dict[str, _Several] = {}  # topics with more
         self._has_names = False  # whether there are any of these
         self._dice = 0
+        self._strays: i64 = 0  # topics that were remembered, since the last that began with the stem of `_paths`
         self._short_bytes = min(MAX_SHORT_BYTES, max_topic_levels)
 
     def may_read(self, session: Session, topic: str) -> bool:
@@ -125,8 +128,6 @@ class RouteTable:
         grant = session.take_grant(full_filter)
         if grant is not None:
             self._remove(full_filter, grant)
-            if not session.grants:
-                session.last_grant = None  # which keeps the session in memory
         return grant
 
     def subscriptions(self, filter: str, share: str = "") -> int:
@@ -209,8 +210,9 @@ class RouteTable:
             recent.pop(filter.encode())
         elif self.remote_check is None and recent.count() <= SIFTED:
             levels = filter.split("/")
+            first, last = _plain_ends(filter)
             for topic in recent.listed():
-                if levels_match(levels, topic.decode()):
+                if topic.startswith(first) and topic.endswith(last) and levels_match(levels, topic.decode()):
                     recent.pop(topic)
         else:
             recent.clear()
@@ -236,15 +238,30 @@ class RouteTable:
         """
         paths = self._paths
         junction = paths.stem_junction
-        if junction is not None and self.read_check is None and self.remote_check is None:
+        is_simple = self.read_check is None and self.remote_check is None
+        if junction is not None and is_simple:
             rest = start + len(paths.stem)
             if rest <= end <= start + self._short_bytes and data[start:rest] == paths.stem:
-                if not is_plain(data, rest, end):
+                names = paths.stem_names
+                if is_plain(data, rest, end) if names is None else is_other_level(data, rest, end, names):
+                    self._strays = 0
+                    return self._with_names(data[start:end].decode(), junction) if self._has_names else junction.route
+                if names is None:
                     return None
-                return self._with_names(data[start:end].decode(), junction) if self._has_names else junction.route
         topic = data[start:end]
         route = self.recent.young.get(topic)
-        return route if route is not None else self._known(topic)
+        if route is None:
+            return self._known(topic)
+        if is_simple:
+            self._stray(topic)
+        return route
+
+    def _stray(self, topic: bytes) -> None:
+        """Looks now and then whether topics have a new stem in common: what is remembered would hide it for ever."""
+        self._strays += 1
+        strays = self._strays
+        if strays >= FEW_STRAYS and (strays & (strays - 1) == 0 or strays & (MOST_STRAYS - 1) == 0):
+            self._paths.find(topic)
 
     def deciding_bytes(self, data: bytes, start: int, end: int, route: Route) -> int:
         """How many bytes at the beginning of this topic decide alone that it has this route, one at least."""
@@ -256,6 +273,7 @@ class RouteTable:
             size = len(paths.stem)
             if (
                 junction is not None
+                and paths.stem_names is None
                 and size <= end - start <= self._short_bytes
                 and data[start : start + size] == paths.stem
                 and junction.route.leads_like(route)
@@ -333,6 +351,13 @@ class RouteTable:
 
 def _is_wild(filter: str) -> bool:
     return "+" in filter or "#" in filter
+
+
+def _plain_ends(filter: str) -> tuple[bytes, bytes]:
+    """With what every topic begins, and ends, that a wildcard filter matches: most others are told by it."""
+    first = filter.replace("#", "+").partition("+")[0].removesuffix("/")  # `a/#` matches `a`, too
+    last = "" if filter.endswith("#") else filter.rpartition("+")[2]
+    return first.encode(), last.encode()
 
 
 def _key_of(group: ShareGroup) -> str:

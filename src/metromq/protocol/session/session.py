@@ -3,6 +3,8 @@
 from typing import Final, final
 from zlib import crc32
 
+from mypy_extensions import i32, u8
+
 from metromq.protocol.session.backlog import Backlog
 from metromq.protocol.session.network_connection import NetworkConnection
 from metromq.protocol.session.output import ClientOutput
@@ -41,11 +43,12 @@ class Grant(Receiver):
     ) -> None:
         self.session = session
         self.share = share  # the group's name; empty: not shared
-        self.qos = qos
+        self.identifier = identifier  # 0: none
+        # One byte each, side by side: a broker has a million of these.
+        self.qos: u8 = qos
+        self.retain_handling: u8 = retain_handling
         self.no_local = no_local
         self.retain_as_published = retain_as_published
-        self.retain_handling = retain_handling
-        self.identifier = identifier  # 0: none
         self._target: RouteTarget | None = None
 
     def target(self) -> "RouteTarget":
@@ -64,7 +67,10 @@ class Grant(Receiver):
 
 @final
 class Session:
-    """State that outlives a connection [MQTT-4.1.0-1]: many attributes, because the standard lists so many."""
+    """State that outlives a connection [MQTT-4.1.0-1]: many attributes, because the standard lists so many.
+
+    Small ones stand side by side: compiled, a lone flag takes as much memory as a number.
+    """
 
     def __init__(self, number: int, client_id: str) -> None:
         self.client_id = client_id
@@ -73,28 +79,27 @@ class Session:
         self.connection: NetworkConnection | None = None  # while there is one
         self.output: ClientOutput | None = None  # its output: what is sent to many passes here only
         self.backlog = Backlog(number)
-        self.window = 65535  # how many messages the client takes at once
-        self.suspect = 0  # so many of the first that wait were queued under other rights than those in force
+        self.window: i32 = 65535  # how many messages the client takes at once
+        self.suspect: i32 = 0  # so many of the first that wait were queued under other rights than those in force
         # QoS 2 packet identifiers received and not yet released, and what came with them (`mark_of`); 0: not known
         self.incoming = _NO_IDS
-        self._only_filter = ""  # most clients have one subscription, and a dict takes 230 bytes
-        self._only_grant: Grant | None = None
-        self._grants: dict[str, Grant] | None = None  # once there were more: all of them
-        self.last_grant: Grant | None = None
+        # Most clients have one subscription, and a dict takes 230 bytes: it is there once there were more.
+        self._only_filter = ""
+        self._grants: Grant | dict[str, Grant] | None = None
         # In a city: since when it is to know of each filter, by this broker's clock; what is not there is not known.
         self.wanted_us: dict[str, int] | None = None
         self.expiry_s = 0
-        self.closed = False
         self.gate: LiveGate | None = None  # while its connection has asked for replays
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
         self.detached_wall_us = 0
         self.will: Will | None = None
         self.will_at = 0.0  # monotonic moment at which a delayed will is published; 0: none is waiting
+        self.closed = False
         # In a city only:
-        self.seen: SeenIds | None = None  # what it has had; None: it does not roam, or has left for another broker
         self.roamed = False  # it came from another broker once, so that messages may reach it by two ways
         self.arriving = False  # it still comes from another broker: nothing is sent before what is older has come
         self.is_stale = False  # its client went on elsewhere: it must be told that this is a new session
+        self.seen: SeenIds | None = None  # what it has had; None: it does not roam, or has left for another broker
         self.departed_to = ""  # the broker that its client went on to; what still comes is passed on
         self.departed_us = 0  # the CONNECT there
         self.claimed_us = 0  # the CONNECT by which it is here; of two brokers with the session the later one has it
@@ -105,28 +110,31 @@ class Session:
     @property
     def grants(self) -> dict[str, Grant]:
         """By filter, with `$share/group/` where it is shared; to look at, not to change."""
-        if self._grants is not None:
-            return self._grants
-        return {} if self._only_grant is None else {self._only_filter: self._only_grant}
+        grants = self._grants
+        if isinstance(grants, Grant):
+            return {self._only_filter: grants}
+        return {} if grants is None else grants
 
     def put_grant(self, full_filter: str, grant: Grant) -> None:
-        if self._grants is None and (self._only_grant is None or self._only_filter == full_filter):
-            self._only_filter, self._only_grant = full_filter, grant
-            return
-        if self._grants is None:
-            self._grants = self.grants
-            self._only_filter, self._only_grant = "", None
-        self._grants[full_filter] = grant
+        grants = self._grants
+        if isinstance(grants, Grant) and full_filter != self._only_filter:
+            grants = self._grants = {self._only_filter: grants}
+            self._only_filter = ""
+        if isinstance(grants, dict):
+            grants.pop(full_filter, None)  # the newest is the last
+            grants[full_filter] = grant
+        else:
+            self._only_filter, self._grants = full_filter, grant
 
     def take_grant(self, full_filter: str) -> Grant | None:
         """Takes it out of the session; None: there is none."""
-        if self._grants is not None:
-            return self._grants.pop(full_filter, None)
-        grant = self._only_grant
-        if grant is None or self._only_filter != full_filter:
+        grants = self._grants
+        if isinstance(grants, dict):
+            return grants.pop(full_filter, None)
+        if grants is None or self._only_filter != full_filter:
             return None
-        self._only_filter, self._only_grant = "", None
-        return grant
+        self._only_filter, self._grants = "", None
+        return grants
 
     def take_in(self, packet_id: int, mark: int) -> None:
         """A QoS 2 message was received and has still to be released."""
@@ -151,7 +159,8 @@ class Session:
         self, share: str, qos: int, no_local: bool, retain_as_published: bool, retain_handling: int, identifier: int
     ) -> Grant:
         """For a new subscription: the last one's if that is alike."""
-        last = self.last_grant
+        grants = self._grants
+        last = next(reversed(grants.values()), None) if isinstance(grants, dict) else grants
         if (
             last is not None
             and last.share == share
@@ -162,9 +171,7 @@ class Session:
             and last.identifier == identifier
         ):
             return last
-        grant = Grant(self, share, qos, no_local, retain_as_published, retain_handling, identifier)
-        self.last_grant = grant
-        return grant
+        return Grant(self, share, qos, no_local, retain_as_published, retain_handling, identifier)
 
 
 @final
