@@ -74,6 +74,25 @@ def test_old_messages_then_live_ones(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_broker_that_serves_a_replay_does_not_stay_awake(tmp_path: Path) -> None:
+    """Its process that reads needs the cores; a second later everything is as before."""
+
+    def awake(broker: Broker, after_s: float) -> bool:
+        now = broker.cycle.clock() + after_s
+        return [broker.cycle.vigil.after_turn(now + n / 2000, now + n / 2000) for n in range(400)][-1] > 0
+
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker:
+            await publish(broker.port, ["old"])
+            assert awake(broker, 0.0)
+            async with fetcher(broker.port) as reader:
+                assert len((await reader.fetch(FetchRequest())).bodies_list()) == 1
+            assert not awake(broker, 0.0)
+            assert awake(broker, 1.0)
+
+    asyncio.run(story())
+
+
 def test_each_message_says_what_it_is(tmp_path: Path) -> None:
     async def story() -> None:
         async with Broker(config(tmp_path)) as broker:

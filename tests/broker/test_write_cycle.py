@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from metromq.broker.stream import StreamWriter
-from metromq.broker.vigil import LOST_S, Vigil
+from metromq.broker.vigil import LOST_S, MOST_OUSTED, Vigil
 from metromq.broker.write_cycle import WriteCycle
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.hub import Hub
@@ -123,6 +123,33 @@ def test_others_are_noticed_although_messages_came_meanwhile() -> None:
         messages(made, loop, 9, 0.0)
         messages(made, loop, 1, 0.01, look_s=0.01)
     assert messages(made, loop, 400, 0.001) == 0  # it rests
+
+
+def test_a_client_that_the_broker_wakes_on_its_own_core_is_a_rival() -> None:
+    """It takes little time, and so no look comes late; but it waits for the broker each time."""
+
+    def ousted() -> int:
+        return int(loop.now * often)
+
+    often = 2 * MOST_OUSTED
+    loop = Loop()  # type: ignore[abstract]
+    made = WriteCycle(Hub(HubSettings(), None, "b"), loop, 1 << 20, Vigil(0.0, True, ousted), loop.time)
+    messages(made, loop, 1000, 0.001)
+    assert messages(made, loop, 200, 0.001) == 0  # it rests,
+    often = MOST_OUSTED // 2  # as kernel threads do
+    loop.now += 10
+    messages(made, loop, 1000, 0.001)
+    assert messages(made, loop, 100, 0.001) > 800
+
+
+def test_it_rests_when_it_is_told_to() -> None:
+    made, loop = cycle_and_loop(0.0, adaptive=True)
+    messages(made, loop, 200, 0.001)
+    made.vigil.rest(loop.now + 0.5)
+    made.vigil.rest(loop.now + 0.1)  # which is no order to wake up
+    assert messages(made, loop, 499, 0.001) <= 1  # the look that was due
+    messages(made, loop, 2, 0.001)
+    assert messages(made, loop, 100, 0.001) > 800
 
 
 class Transport:

@@ -1,4 +1,4 @@
-"""Lakes for tests of the pipeline, and one object store for all of them: a start costs seconds, its use nothing."""
+"""Lakes for tests of the pipeline, and object stores for all of them: a start costs seconds, its use nothing."""
 
 import uuid
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ from bench.object_store import BUCKET, object_store
 
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import Landing
+from tests.pipeline.azure_store import CONTAINER, azure_store
 
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    """On a path, or where a test says: `@pytest.mark.parametrize("lake", ["path", "s3"], indirect=True)`."""
-    on_s3 = getattr(request, "param", "path") == "s3"
-    return Lake(request.getfixturevalue("s3") if on_s3 else tmp_path / "lake")
+    """On a path, or where a test says: `@pytest.mark.parametrize("lake", ["path", "s3", "azure"], indirect=True)`."""
+    where = getattr(request, "param", "path")
+    return Lake(tmp_path / "lake" if where == "path" else request.getfixturevalue(where))
 
 
 @pytest.fixture
@@ -36,3 +37,16 @@ def s3(s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid.uuid4().hex}/lake"
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with azure_store(tmp_path_factory.mktemp("azure")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def azure(azure_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in azure_server.items():
+        monkeypatch.setenv(name, value)
+    return f"abfs://{CONTAINER}/{uuid.uuid4().hex}/lake"

@@ -27,7 +27,9 @@ from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.data import DAY_US, T0_US, journal_of, land, land_messages, land_window, plain_message, window
 from tests.pipeline.processes import until
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.parametrize("lake", ["s3"], indirect=True)]
+pytestmark = pytest.mark.timeout(600)
+ON_S3 = pytest.mark.parametrize("lake", ["s3"], indirect=True)
+ON_EACH = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)
 ONCE = IngestOptions(once=True, refresh_seconds=0)
 
 
@@ -36,6 +38,7 @@ def offsets(lake: Lake, broker: str) -> list[int]:
     return sorted(row["offset"] for row in rows if row["broker"] == broker)
 
 
+@ON_EACH
 def test_the_life_of_a_lake(spark: SparkSession, lake: Lake, landing: Landing, tmp_path: Path) -> None:
     """Recorded, loaded with what is broken set aside, counted, asked, proved, merged, expired."""
     journal_of(tmp_path / "b1" / "journal", 60).close()
@@ -79,6 +82,7 @@ def test_the_life_of_a_lake(spark: SparkSession, lake: Lake, landing: Landing, t
     assert len([path for path in parquet if "day=" in path]) == 1
 
 
+@ON_EACH
 def test_two_drivers_at_once(
     spark: SparkSession, lake: Lake, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +109,7 @@ def test_two_drivers_at_once(
     assert landing.files() == []
 
 
+@ON_S3
 def test_a_deleted_checkpoint_loses_nothing(
     spark: SparkSession, lake: Lake, landing: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

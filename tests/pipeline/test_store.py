@@ -298,5 +298,8 @@ def test_addresses_in_azure() -> None:
         store = store_at(place, settings)
         assert store.tree.base_path == "box/a/lake/"
         assert store.inside("messages").root.endswith("/a/lake/messages")
-    local = store_at("abfs://box/lake", settings | {"AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:10000"})
-    assert local.delta_options["azure_allow_http"] == "true"
+    for place in ("abfs://box/lake", "abfs://box@mine.dfs.core.windows.net/lake"):
+        for endpoint in ("http://127.0.0.1:10000", "http://127.0.0.1:10000/mine", "http://127.0.0.1:10000/"):
+            local = store_at(place, settings | {"AZURE_STORAGE_ENDPOINT": endpoint}).inside("messages")
+            assert local.delta_options["azure_allow_http"] == "true"
+            assert local.delta_options["AZURE_STORAGE_ENDPOINT"] == "http://127.0.0.1:10000/mine"  # as Arrow has it

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from metromq.broker import logs
 from metromq.broker.auth.authenticator import Authenticator
+from metromq.broker.core_share import times_ousted
 from metromq.broker.doorstep import TlsDoor, most_newcomers
 from metromq.broker.file_access import FileAccess
 from metromq.broker.http_listener import HttpAnswer, HttpListener
@@ -128,7 +129,7 @@ class Broker:
         keeper = self._keeper
         settings = replace(settings_of(config), max_unconnected=most_newcomers(config.limits.max_unconnected))
         self.hub = Hub(settings, keeper.log if keeper else None, config.name)
-        vigil = Vigil(config.busy_poll_s, config.adaptive_poll)
+        vigil = Vigil(config.busy_poll_s, config.adaptive_poll, times_ousted)
         self.cycle = WriteCycle(self.hub, loop, config.limits.max_total_outgoing_bytes, vigil)
         self.cycle.now()
         self.access = self._join_city(self._city) if self._city else FileAccess(config.auth, self._authenticator)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from metromq.broker import Broker, Garbage, exposed, keep_buffers, logs, set_aside_journal
+from metromq.broker import Broker, Garbage, exposed, keep_buffers, logs, set_aside_journal, take_short_turns
 from metromq.cli.joining import Application, joined_city
 from metromq.config import Config, Listener, load_config, parse_listener, validate
 from metromq.control import (
@@ -128,6 +128,7 @@ def command(
     config = with_options(config, listen, data, durability, metrics, record)
     logs.set_up(config.log)
     keep_buffers()
+    take_short_turns()
     uvloop.run(run(config, Damage(accept_damage, set_aside_damaged), role, until_eof))
 
 

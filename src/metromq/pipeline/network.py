@@ -21,7 +21,7 @@ from metromq.pipeline.option_values import truth, whole_number
 from metromq.protocol import reasons
 from metromq.protocol.replay import BUSY, GONE, OTHER_JOURNAL, FetchAnswer, FetchRequest
 
-FETCH_BYTES: Final = 512 << 10  # more saves no time, and while a broker passes on an answer its clients wait
+FETCH_BYTES: Final = 256 << 10  # more saves little, and while a broker passes on an answer its clients wait
 BATCH_BYTES: Final = 1 << 20  # of answers decoded together: each batch has its price, larger ones leave the cache
 PATIENCE_S: Final = 60.0  # a broker may restart while it is asked, or while a batch is read
 RETRY_S: Final = 0.5

@@ -95,13 +95,14 @@ class Store:
     @property
     def delta_options(self) -> dict[str, str]:
         """As deltalake wants it."""
-        for name, permission in (
-            ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"),
-            ("AZURE_STORAGE_ENDPOINT", "azure_allow_http"),
-        ):
-            if self._settings.get(name, "").startswith("http://"):
-                return self._settings | {permission: "true"}
-        return self._settings
+        options = dict(self._settings)
+        for name, permission in _ALLOWANCES:
+            if options.get(name, "").startswith("http://"):
+                options[permission] = "true"
+        if "AZURE_STORAGE_ENDPOINT" in options:  # Arrow adds the account itself
+            account = _azure_account(self.root, options)
+            options["AZURE_STORAGE_ENDPOINT"] = _origin(options["AZURE_STORAGE_ENDPOINT"]) + f"/{account}"
+        return options
 
     def _where(self, path: str) -> str:
         return f"{self._base}/{path}".rstrip("/")
@@ -327,7 +328,7 @@ def _s3(known: Mapping[str, str]) -> fs.S3FileSystem:
 def _azure(place: str, known: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
     """abfs://container@account.dfs.core.windows.net/path, or abfs://container/path with the account's name apart."""
     parts = urlsplit(place)
-    account = (parts.hostname or "").split(".")[0] if parts.username else known.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    account = _azure_account(place, known)
     if not account:
         raise ValueError("it names no storage account: abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/lake")
     elsewhere = urlsplit(known.get("AZURE_STORAGE_ENDPOINT", ""))
@@ -337,6 +338,17 @@ def _azure(place: str, known: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
             options |= {f"{service}_authority": elsewhere.netloc, f"{service}_scheme": elsewhere.scheme}
     files = fs.AzureFileSystem(account, account_key=known["AZURE_STORAGE_ACCOUNT_KEY"], **options)
     return files, f"{parts.username or parts.hostname}{parts.path}"
+
+
+def _azure_account(place: str, known: Mapping[str, str]) -> str:
+    parts = urlsplit(place)
+    return (parts.hostname or "").split(".")[0] if parts.username else known.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+
+
+def _origin(address: str) -> str:
+    """Scheme, host and port."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _first_line(error: Exception) -> str:

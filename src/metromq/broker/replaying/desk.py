@@ -32,6 +32,7 @@ from metromq.protocol.wire import Publish, Subscription
 FETCHES_PER_CLIENT: Final = 4
 HEAD_BYTES: Final = 4096  # what an answer has beside its records' bodies, more or less
 ROW_BYTES: Final = 1.2  # and in proportion to them
+REST_S: Final = 1.0  # so long after anything that the process said, the broker does not stay awake between messages
 POLL_S: Final = 0.005  # how soon a client that lags is looked at again
 
 
@@ -211,6 +212,7 @@ class Desk(ReplayDesk):
 
     def _heard(self, kind: int, number: int, body: bytes) -> None:
         self._cycle.now()
+        self._cycle.vigil.rest(self._hub.clock.now + REST_S)
         self._do(kind, number, body)
         self._cycle.worked()
 
