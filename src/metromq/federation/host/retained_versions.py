@@ -42,6 +42,8 @@ class _Question:
 @mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class RetainedVersions:
+    """It has many methods because values come from clients, peers, links and the journal, and go to newcomers."""
+
     def __init__(
         self, hub: Hub, node: Node, copies: Copies, timers: Timers, run: Callable[[list[Effect]], None]
     ) -> None:
