@@ -6,50 +6,63 @@ compiled and plain code, on any machine, find the same plan for the same seed.
 """
 
 from math import log
+from typing import Final
 
+import numpy as np
 from mypy_extensions import i64
 
 from metromq.planning.arrays import Arrays, Ints
+from metromq.planning.search import Search
 from metromq.planning.timing import Deadline
 
-SHARES = (0.2, 0.02)  # first and last temperature, as a share of what the mean container pays for its pairs per hop
+SHARES = (0.11, 0.011)  # first and last temperature, as a share of what the mean container pays for its pairs per hop
 STEPS = 20  # per container and sweep
-OFTEN = 64  # sweeps between two looks at the clock are so many steps at most, in thousands
-MULTIPLIER: i64 = 48_271  # of Park and Miller's generator, whose numbers run from 1 to 2**31 - 2
-MODULUS: i64 = 2_147_483_647
-LARGEST = 2_147_483_647.0
+OFTEN = 50_000  # steps between two looks at the clock
+MULTIPLIER: Final[i64] = 48_271  # of Park and Miller's generator, whose numbers run from 1 to 2**31 - 2
+MODULUS: Final[i64] = 2_147_483_647
+LARGEST: Final = 2_147_483_647.0
+COMPILED = not __file__.endswith(".py")
+LONGEST: Final = 22.0  # log of that: whatever is drawn, no change dearer than so many times the heat is taken
 
 
-def long_anneal(arrays: Arrays, start: list[int], sweeps: int, seed: int, time: Deadline) -> list[int]:
-    """The cheapest placement on the way from hot to cold, with relocations and swaps; `start` if none is cheaper."""
+def long_anneal(arrays: Arrays, start: Ints, sweeps: int, seed: int, time: Deadline) -> tuple[Ints, bool]:
+    """The cheapest placement from hot to cold, or `start` if none is cheaper. False: the time was up before that.
+
+    Relocations and swaps past no capacity; a limit of moves it does not know. The temperature follows the count of
+    sweeps and never the clock.
+    """
     walk = Walk(arrays, start, seed)
     mean = 2.0 * float(arrays.pair_price.sum()) / max(arrays.count, 1)
     hot, cold = SHARES[0] * mean, SHARES[1] * mean
     count = STEPS * arrays.count
-    between = max(1, OFTEN * 1000 // max(count, 1))
+    between = max(1, OFTEN // max(count, 1))
+    finished = True
     for sweep in range(sweeps):
         if sweep % between == 0 and time.up():
+            finished = False
             break
         walk.steps(count, hot * (cold / hot) ** (sweep / sweeps) if hot > 0 else 0.0)
-    return walk.best
+    return np.array(walk.best, dtype=np.int64), finished
 
 
 class Walk:
-    """A placement under change, and the best so far."""
+    """A placement under change, and the best so far. `cost[i][d]` prices container i on device d, others as they are.
 
-    def __init__(self, arrays: Arrays, start: list[int], seed: int) -> None:
+    Few steps are taken of those that are tried, so that it pays to keep all prices.
+    """
+
+    def __init__(self, arrays: Arrays, start: Ints, seed: int) -> None:
+        search = Search(arrays, start)
         self.load: list[float] = arrays.load.tolist()
-        self.linear: list[list[float]] = arrays.linear.tolist()
+        self.free: list[float] = search.free.tolist()
+        self.cost: list[list[float]] = search.cost.tolist()
         self.hops: list[list[float]] = arrays.hops.tolist()
         self.others: list[list[int]] = [others.tolist() for _, others in arrays.neighbours]
         self.prices: list[list[float]] = [arrays.pair_price[edges].tolist() for edges, _ in arrays.neighbours]
-        self.where = start.copy()
-        self.best = start.copy()
-        self.free: list[float] = arrays.capacity.tolist()
-        for i, d in enumerate(start):
-            self.free[d] -= self.load[i]
+        self.where: list[int] = start.tolist()
+        self.best: list[int] = start.tolist()
         self.change = self.gained = 0.0  # in price since the start: now, and at best
-        self.tiny = 1e-9 * max(1.0, abs(float(arrays.linear.min(axis=1).sum())))
+        self.tiny = search.tiny
         self.state: i64 = 1 + seed % (MODULUS - 1)
 
     def steps(self, count: int, heat: float) -> None:
@@ -57,7 +70,7 @@ class Walk:
         containers: i64 = len(self.where)
         devices: i64 = len(self.free)
         state = self.state
-        where, load, free = self.where, self.load, self.free
+        where, load, free, cost = self.where, self.load, self.free, self.cost
         for _ in range(count):
             state = state * MULTIPLIER % MODULUS
             i = state % containers
@@ -68,44 +81,47 @@ class Walk:
                 there = (state >> 1) % devices
                 if there == here or free[there] < load[i]:
                     continue
-                change = self.moved(i, here, there)
+                change = cost[i][there] - cost[i][here]
             else:
                 j = (state >> 1) % containers
                 there = where[j]
                 more = load[i] - load[j]
                 if there == here or free[there] < more or free[here] < -more:
                     continue
-                change = self.moved(i, here, there) + self.moved(j, there, here) + self.linked(i, j)
+                change = cost[i][there] - cost[i][here] + cost[j][here] - cost[j][there]
+                if change < heat * LONGEST:
+                    change += self.linked(i, j)
             if change > 0:
                 state = state * MULTIPLIER % MODULUS
                 if change >= -heat * log(float(state) / LARGEST):
                     continue
-            where[i] = there
-            free[here] += load[i]
-            free[there] -= load[i]
+            self.move(i, there)
             if j >= 0:
-                where[j] = here
-                free[here] -= load[j]
-                free[there] += load[j]
+                self.move(j, here)
             self.change += change
             if self.change < self.gained - self.tiny:
                 self.gained = self.change
                 self.best = where.copy()
         self.state = state
 
-    def moved(self, i: i64, source: i64, target: i64) -> float:
-        """What the price changes by if container i goes from one device to another and all others stay."""
-        row = self.linear[i]
-        change = row[target] - row[source]
+    def move(self, i: i64, target: i64) -> None:
+        """Puts container i on `target` and reprices its partners."""
+        source: i64 = self.where[i]
+        self.free[source] += self.load[i]
+        self.free[target] -= self.load[i]
+        self.where[i] = target
         near, far = self.hops[source], self.hops[target]
-        others, prices, where = self.others[i], self.prices[i], self.where
+        others, prices = self.others[i], self.prices[i]
+        devices: i64 = len(self.free)
         k: i64 = 0
         count: i64 = len(others)
         while k < count:
-            d = where[others[k]]
-            change += prices[k] * (far[d] - near[d])
+            row, price = self.cost[others[k]], prices[k]
+            d: i64 = 0
+            while d < devices:
+                row[d] += price * (far[d] - near[d])
+                d += 1
             k += 1
-        return change
 
     def linked(self, i: i64, j: i64) -> float:
         """What a swap of two ends of a pair does not save: they stay as far apart as they were."""
