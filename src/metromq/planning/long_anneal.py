@@ -15,7 +15,7 @@ from metromq.planning.arrays import Arrays, Ints
 from metromq.planning.search import Search
 from metromq.planning.timing import Deadline
 
-SHARES = (0.11, 0.011)  # first and last temperature, as a share of what the mean container pays for its pairs per hop
+SHARES = (0.2, 0.011)  # first and last temperature, as a share of what the mean container pays for its pairs per hop
 STEPS = 20  # per container and sweep
 OFTEN = 50_000  # steps between two looks at the clock
 MULTIPLIER: Final[i64] = 48_271  # of Park and Miller's generator, whose numbers run from 1 to 2**31 - 2
