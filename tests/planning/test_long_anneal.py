@@ -90,12 +90,12 @@ def test_it_finds_more_than_a_descent_and_the_same_each_time_compiled_or_not() -
 def test_the_planner_takes_the_best_of_several_runs_unless_moves_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs, compiled or not; where a limit of moves holds, the annealing that knows it is used."""
     exact = import_module("metromq.planning.optimal")  # the package has a function of that name
-    for name, value in (("COMPILED", True), ("LONG_STEPS", 20_000), ("MORE_SWEEPS", 2), ("LONG_RUNS", 3)):
+    for name, value in (("COMPILED", True), ("LONG_STEPS", 100_000), ("MORE_SWEEPS", 2), ("LONG_RUNS", 3)):
         monkeypatch.setattr(exact, name, value)
     arrays, start = drawn(1)
     time = Deadline.after(60.0, clock())
     best = price(arrays, exact._searched_longer(arrays, start, time)).objective
-    single = [long_anneal.long_anneal(arrays, start, 20, exact.SEED + run, time)[0] for run in range(3)]
+    single = [long_anneal.long_anneal(arrays, start, 101, exact.SEED + run, time)[0] for run in range(3)]
     assert best <= min(price(arrays, found).objective for found in single) < price(arrays, start).objective
     kept = replace(arrays, present=start, goal=replace(arrays.goal, max_moves=2))
     assert price(kept, exact._searched_longer(kept, start, time)).fits

@@ -15,7 +15,7 @@ from metromq.planning.arrays import Arrays, Ints
 from metromq.planning.search import Search
 from metromq.planning.timing import Deadline
 
-SHARES = (0.2, 0.011)  # first and last temperature, as a share of what the mean container pays for its pairs per hop
+SHARES = (1.1, 0.11)  # first and last temperature, by what the mean pair pays for a hop
 STEPS = 20  # per container and sweep
 OFTEN = 50_000  # steps between two looks at the clock
 MULTIPLIER: Final[i64] = 48_271  # of Park and Miller's generator, whose numbers run from 1 to 2**31 - 2
@@ -32,7 +32,7 @@ def long_anneal(arrays: Arrays, start: Ints, sweeps: int, seed: int, time: Deadl
     sweeps and never the clock.
     """
     walk = Walk(arrays, start, seed)
-    mean = 2.0 * float(arrays.pair_price.sum()) / max(arrays.count, 1)
+    mean = float(arrays.pair_price.sum()) / max(len(arrays.pair_price), 1)
     hot, cold = SHARES[0] * mean, SHARES[1] * mean
     count = STEPS * arrays.count
     between = max(1, OFTEN // max(count, 1))

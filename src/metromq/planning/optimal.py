@@ -28,7 +28,7 @@ SETS_FROM = 400  # containers times devices; smaller problems are solved by the 
 SETS_MOST = 300  # containers; beyond, a round takes minutes
 SETS_PART, MORE_PART = 0.98, 0.2  # of the time left, for the bound by sets and for more annealing before it
 MORE_SWEEPS = 2_000  # of the annealing by numpy, where the long one has to be plain Python or may not move everything
-LONG_STEPS, LONG_SWEEPS, LONG_RUNS = 20_000_000, 10_000, 4  # at most; single runs end up to 0.5 % above the best
+LONG_STEPS, LONG_SWEEPS, LONG_RUNS = 20_000_000, 10_000, 6  # at most; single runs end up to 0.5 % above the best
 
 
 @dataclass(frozen=True, slots=True)
