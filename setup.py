@@ -12,7 +12,8 @@ from setuptools.command.build_ext import build_ext
 
 CORES = os.cpu_count() or 1
 
-# Everything that a message passes on its way through a broker; the rest stays plain Python.
+# Everything that a message passes on its way through a broker, and the planner's millions of small steps; the rest
+# stays plain Python.
 HOT_MODULES: list[str] = [
     *(str(path) for path in sorted(Path("src/metromq/protocol").rglob("*.py")) if path.name != "__init__.py"),
     "src/metromq/journal/codec.py",
@@ -26,6 +27,7 @@ HOT_MODULES: list[str] = [
     "src/metromq/broker/write_cycle.py",
     *(f"src/metromq/gateway/{name}.py" for name in ("core", "effects", "packet_ids", "runs", "table", "tunnel")),
     *(f"src/metromq/client/core/{name}.py" for name in ("client_core", "effects", "outbox", "unsettled")),
+    "src/metromq/planning/long_anneal.py",
 ]
 
 # What brokers do all the time though nothing happens: they greet each other, and look whose time has come. A storm of

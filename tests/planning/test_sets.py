@@ -154,6 +154,7 @@ def test_where_hops_are_dear_sets_see_more_than_pairs(monkeypatch: pytest.Monkey
     exact = import_module("metromq.planning.optimal")  # the package has a function of that name
     monkeypatch.setattr(exact, "SETS_FROM", 1)
     monkeypatch.setattr(exact, "MORE_SWEEPS", 1)
+    monkeypatch.setattr(exact, "LONG_SWEEPS", 1)
     told: list[float] = []
     plan = optimal(arrays, Limits(60.0, 0.15), clock(), lambda what, _, bound: told.append(bound or 0.0))
     assert plan.status == "optimal"

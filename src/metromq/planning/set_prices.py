@@ -214,22 +214,26 @@ class _Pool:
         self.split, self.device = split, device
         self.sets: Bools = np.zeros((0, arrays.count), dtype=np.bool_)
         self.gain: Floats = np.zeros((0, len(split.fillers)))
+        self.known: set[bytes] = set()
 
     def add(self, sets: Bools) -> None:
         """Takes up the sets that are new."""
-        old = {row.tobytes() for row in self.sets}
-        new = [row for row in sets if row.tobytes() not in old]
+        new = [row for row in sets if row.tobytes() not in self.known]
         if new:
-            self.sets = np.vstack([self.sets, *new])
-            self.gain = self.sets[:, self.split.heads] @ self.split.value
+            self.known.update(row.tobytes() for row in new)
+            self._keep(np.vstack([self.sets, *new]))
 
     def improve(self, sets: Bools, worth: Worth) -> None:
         """Takes up sets, and leaves the least worthy ones if it has too many; the first is the empty one and stays."""
         self.add(sets)
         if len(self.sets) > POOL:
             order = np.argsort(-self.values(worth)[1:], kind="stable")[: POOL // 2]
-            self.sets = self.sets[np.append(0, np.sort(order) + 1)]
-            self.gain = self.sets[:, self.split.heads] @ self.split.value
+            self._keep(self.sets[np.append(0, np.sort(order) + 1)])
+            self.known = {row.tobytes() for row in self.sets}
+
+    def _keep(self, sets: Bools) -> None:
+        self.sets = sets
+        self.gain = sets[:, self.split.heads] @ self.split.value
 
     def values(self, worth: Worth) -> Floats:
         """What each set is worth at these prices."""

@@ -39,7 +39,8 @@ class Sides:
         """What a set pays for each filler that it does not hold: the hops beyond the first, up to the price `far`."""
         paid = np.zeros_like(gain)
         for part, price in zip(self.further, far, strict=True):
-            paid += np.minimum(part * gain, price)
+            if price.any():  # third hops are seldom worth a price
+                paid += np.minimum(gain if part == 1 else part * gain, price)
         return paid
 
 
@@ -157,12 +158,14 @@ class _SetSearch:
         """Heads for each filler in the order of what they add to it per load; that; and what heads add by themselves.
 
         A head that costs more than nothing spreads its cost over its pairs: a set has some of these, so never more.
+        Only as many heads are told as some filler has: most pairs have no traffic.
         """
         alone = self.head_worth - theta * self.head_load
         whole = np.maximum(self.split.value.sum(axis=1), 1e-12)
         share = np.clip(1 + alone / whole, 0.0, 1.0)
         net = (self.split.value * share[:, None]).T  # [filler, head]
         order = np.argsort(-net / np.maximum(self.head_load, 1e-12), axis=1, kind="stable")
+        order = order[:, : int((net > 0).sum(axis=1).max(initial=0))]
         return order, np.take_along_axis(net, order, axis=1), np.maximum(alone, 0.0)
 
     def first(self) -> _States:
