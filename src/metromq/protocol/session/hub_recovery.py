@@ -212,6 +212,8 @@ class _Recovery:
         elif kind == records.SESSION_SEEN:
             session.seen = unpack_seen(reader.blob())
             session.roamed = True
+            if not reader.at_end():  # older journals do not say
+                store.unpack_incoming(session, reader)
         else:
             session.incoming.pop(reader.u16(), None)
 

@@ -237,10 +237,11 @@ class Sessions:
                 self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
 
     def record_seen(self, session: Session) -> None:
-        """What a session has had elsewhere is written down."""
+        """What a session has had elsewhere is written down, and what its client has sent there and not released."""
         if session.backlog.durable and session.seen is not None:
-            body = Packer().u32(session.backlog.number).blob(session.seen.pack()).done()
-            self._commits.append(records.SESSION_SEEN, body)
+            packer = Packer().u32(session.backlog.number).blob(session.seen.pack())
+            store.pack_incoming(packer, session)
+            self._commits.append(records.SESSION_SEEN, packer.done())
 
     def settle_seen(self, session: Session) -> None:
         """Its client asks for more than QoS 0: what it has had so far is not meant, also not after a restart."""

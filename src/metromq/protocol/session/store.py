@@ -155,6 +155,16 @@ def pack_state(session: Session) -> bytes:
     return packer.done()
 
 
+def pack_incoming(packer: Packer, session: Session) -> None:
+    packer.u32(len(session.incoming))
+    for packet_id, mark in session.incoming.items():
+        packer.u16(packet_id).u32(mark)
+
+
+def unpack_incoming(session: Session, reader: Unpacker) -> None:
+    session.incoming = {reader.u16(): reader.u32() for _ in range(reader.u32())}
+
+
 def unpack_state(data: bytes) -> tuple[Session, list[tuple[str, Grant]], bool]:
     """The session, its subscriptions and whether a client was connected when the snapshot was made."""
     reader = Unpacker(data)
