@@ -89,13 +89,14 @@ class Paho:
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, **options: Any) -> None:
         """Until the whole exchange is done, also if the connection is lost and made again meanwhile."""
         info = self.paho.publish(topic, payload, qos, retain, **options)
-        if qos and info.rc == paho.MQTT_ERR_NO_CONN:  # paho keeps it, and raises if it is asked to wait
+        if qos and info.rc == paho.MQTT_ERR_NO_CONN:  # paho keeps it, and raises whatever it is asked about it
             end = time.monotonic() + DEADLINE_S
-            while not info.is_published() and time.monotonic() < end:
+            while not info._published and time.monotonic() < end:
                 time.sleep(0.01)
+            assert info._published
         else:
             info.wait_for_publish(DEADLINE_S)
-        assert info.is_published()
+            assert info.is_published()
 
     def take(self, count: int) -> list[Any]:
         return [self.messages.get(timeout=DEADLINE_S) for _ in range(count)]

@@ -277,7 +277,8 @@ FOUND_BY: dict[str, tuple[int, ...]] = {
     "clocks are believed": (30,),
     "clocks are not compared": (6,),
     "a will fires when its client moves": (53,),
-    "what is not released stays behind": (44,),
+    "what is not released stays behind": (433,),
+    "who was away does not hear that clients began anew": (303322, 305788),
     "a prefix stands for filters and is not announced": (59,),
 }
 
