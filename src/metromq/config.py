@@ -206,7 +206,7 @@ class ReplayConfig:
     # Off: whoever may read a topic now could otherwise read everything that was ever published to it.
     enabled: bool = False
     # What all replays of this broker together may read in a second, so that live traffic keeps its share. 0: no limit.
-    max_bytes_per_s: CountOrNone = 64 << 20
+    max_bytes_per_s: CountOrNone = 40 << 20
     # Clients that are being sent old messages, or fetch records, at the same time; the next is refused.
     max_clients: Count = 16
 
