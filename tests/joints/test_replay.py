@@ -208,5 +208,5 @@ def test_other_peoples_client(city: CityProcess) -> None:
             who.publish(f"{AREAS[1]}/{word}", b"live", 1)
         assert (got, reader.stdout.readline().strip()) == (old, b"live")
     finally:
-        reader.terminate()
+        reader.kill()  # it ends by itself just now, and SIGTERM in that moment may leave it waiting
         reader.wait(timeout=30)
