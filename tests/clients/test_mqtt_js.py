@@ -1,7 +1,6 @@
 """mqtt.js, the browser's client, over WebSocket against a broker process."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from tests.clients.conftest import Served
 from tests.clients.paho_client import unique
-from tests.peers import require
+from tests.peers import npm_install, require
 
 NODE = Path(__file__).parent / "node"
 
@@ -18,17 +17,10 @@ NODE = Path(__file__).parent / "node"
 @pytest.fixture(scope="session")
 def node_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mqtt.js, installed beside the story that uses it."""
-    npm = require("npm")
     directory = tmp_path_factory.mktemp("node")
     for name in ("package.json", "package-lock.json", "story.mjs"):
         shutil.copy(NODE / name, directory)
-    command = [npm, "ci", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=110)
-    if done.returncode != 0:
-        reason = f"npm cannot install mqtt.js: {done.stderr[-500:]}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    npm_install(directory, "mqtt.js")
     return directory
 
 

@@ -5,7 +5,6 @@ table failed ("Invalid table version: 1"). Three packages that it needs for its 
 out, so that it is installed in seconds.
 """
 
-import os
 import shutil
 import socket
 import subprocess
@@ -14,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from pyarrow.fs import AzureFileSystem
 
 from metromq.control.data_directory import hold_port
-from tests.peers import require
+from tests.peers import npm_install, require
 
 CONTAINER = "metromq"
 ACCOUNT = "devstoreaccount1"  # which azurite has from the beginning, with this key
@@ -54,13 +52,7 @@ def azure_store(folder: Path) -> Iterator[dict[str, str]]:
 
 def _installed(directory: Path) -> Path:
     shutil.copytree(_PACKAGE, directory)
-    command = [require("npm"), "ci", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=110)
-    if done.returncode != 0:
-        reason = f"npm cannot install azurite: {done.stderr[-500:]}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    npm_install(directory, "azurite")
     return directory / "node_modules/azurite/dist/src/blob/main.js"
 
 
