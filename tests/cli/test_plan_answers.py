@@ -13,16 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from metromq.cli import plan as plan_command
+from metromq.cli.main import group
 from metromq.cli.plan_sources import city_source
 from metromq.cli.plan_work import PATIENCE_S, StoppedEarly, answered
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.status import AreaStatus, BrokerStatus, CityStatus, LinkStatus, Traffic
 from metromq.lab.delegation.instances import Family, draw
 from metromq.planning.arrays import compile_arrays
-from metromq.planning.model import Goal, Limits, Plan, Problem
+from metromq.planning.model import Goal, Limits, Placement, Plan, Problem
 from metromq.planning.planner import Method, make_placement, move_price
 from metromq.planning.problem_files import read_problem
+from metromq.planning.steps import Transition, route_between
 from metromq.planning.timing import Job
 from tests.cli.test_plan import plan, run
 from tests.planning.problems import clock, document
@@ -294,3 +298,54 @@ def test_a_process_that_gets_ctrl_c_prints_a_plan(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert b"Traceback" not in err
     assert json.loads(out)["status"] == "interrupted"
+
+
+def test_ctrl_c_while_steps_are_ordered_prints_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is searched as far as it was when Ctrl-C came; once more does no harm."""
+    file, present = tmp_path / "city.json", tmp_path / "now.json"
+    file.write_text(json.dumps(document()))
+    present.write_text(json.dumps({"topics": {"air": "depot", "noise": "depot"}, "services": {"map": "mast"}}))
+    jobs: list[Job] = []
+
+    def pressed(problem: Problem, now: Placement, planned: Placement, *job: Job) -> Transition:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        jobs.extend(job)
+        return route_between(problem, now, planned, *job)
+
+    monkeypatch.setattr(plan_command, "route_between", pressed)
+    result = run("--from", file, "--present", present, "--diff", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["order"] in ("safe", "none-found")
+    assert "stopped" in result.stderr
+    assert [job.stopped for job in jobs] == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_before_anything_is_read_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(path: Path) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr(plan_command, "from_file", pressed)
+    result = CliRunner().invoke(group, ["plan", "--from", "city.json"])
+    assert (result.exit_code, result.stderr) == (130, "metromq: stopped\n")
+
+
+@pytest.mark.parametrize("method", ["greedy", "greedy-by-kind", "random"])
+def test_methods_without_a_limit_of_moves_refuse_it(tmp_path: Path, method: str) -> None:
+    file, present = tmp_path / "city.json", tmp_path / "now.json"
+    file.write_text(json.dumps(document()))
+    present.write_text(json.dumps({"topics": {"air": "depot", "noise": "depot"}, "services": {"map": "mast"}}))
+    with pytest.raises(UsageError, match=f"{method} .*; use one of auto, optimal, optimal-paper, large"):
+        run("--from", file, "--present", present, "--max-moves", 1, "--method", method)
+
+
+@pytest.mark.parametrize("method", ["auto", "optimal", "optimal-paper", "large"])
+def test_the_other_methods_keep_to_it(tmp_path: Path, method: str) -> None:
+    file, present = tmp_path / "city.json", tmp_path / "now.json"
+    file.write_text(json.dumps(document()))
+    present.write_text(json.dumps({"topics": {"air": "depot", "noise": "depot"}, "services": {"map": "mast"}}))
+    words = ("--from", file, "--present", present, "--method", method, "--time-limit", 2)
+    assert plan(*words, "--weight", "move=0")["moves"] > 1
+    assert plan(*words, "--weight", "move=0", "--max-moves", 1)["moves"] == 1

@@ -1,7 +1,7 @@
 """The annealing in plain loops: its running price against that from scratch, and compiled code against the source."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import metromq.planning
 from metromq.lab.delegation.instances import Family, draw
-from metromq.planning import long_anneal
+from metromq.planning import long_anneal, long_runs
 from metromq.planning.arrays import Arrays, Ints, compile_arrays, price
+from metromq.planning.long_runs import LongRuns
 from metromq.planning.model import Problem
 from metromq.planning.starts import warm_start
-from metromq.planning.timing import Deadline
+from metromq.planning.timing import Deadline, Helpers
 from tests.planning.problems import brute_force, clock, problems, ticking
 
 CLOSE = 1e-6
@@ -89,16 +90,18 @@ def test_it_finds_more_than_a_descent_and_the_same_each_time_compiled_or_not() -
 
 def test_the_planner_takes_the_best_of_several_runs_unless_moves_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs, compiled or not; where a limit of moves holds, the annealing that knows it is used."""
-    exact = import_module("metromq.planning.optimal")  # the package has a function of that name
     for name, value in (("COMPILED", True), ("LONG_STEPS", 100_000), ("MORE_SWEEPS", 2), ("LONG_RUNS", 3)):
-        monkeypatch.setattr(exact, name, value)
+        monkeypatch.setattr(long_runs, name, value)
     arrays, start = drawn(1)
     time = Deadline.after(60.0, clock())
-    best = price(arrays, exact._searched_longer(arrays, start, time)).objective
-    single = [long_anneal.long_anneal(arrays, start, 101, exact.SEED + run, time)[0] for run in range(3)]
+    best = price(arrays, LongRuns(arrays, start, time, None).best()).objective
+    with ThreadPoolExecutor(2) as executor:
+        helped = LongRuns(arrays, start, time, Helpers(executor, 2)).best()
+    assert price(arrays, helped).objective == best
+    single = [long_anneal.long_anneal(arrays, start, 101, long_runs.SEED + run, time)[0] for run in range(3)]
     assert best <= min(price(arrays, found).objective for found in single) < price(arrays, start).objective
     kept = replace(arrays, present=start, goal=replace(arrays.goal, max_moves=2))
-    assert price(kept, exact._searched_longer(kept, start, time)).fits
+    assert price(kept, LongRuns(kept, start, time, None).best()).fits
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])

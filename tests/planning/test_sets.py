@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.lab.delegation.instances import Family, draw
-from metromq.planning import set_prices, sets
+from metromq.planning import long_runs, proving, set_prices, sets
 from metromq.planning.arrays import Arrays, Floats, compile_arrays, price
 from metromq.planning.bounds import lower_bound
 from metromq.planning.model import Limits, Problem
@@ -153,8 +153,10 @@ def test_where_hops_are_dear_sets_see_more_than_pairs(monkeypatch: pytest.Monkey
         assert sets_bound(arrays, start, cost, time) > pairs + 0.1 * cost
     exact = import_module("metromq.planning.optimal")  # the package has a function of that name
     monkeypatch.setattr(exact, "SETS_FROM", 1)
-    monkeypatch.setattr(exact, "MORE_SWEEPS", 1)
-    monkeypatch.setattr(exact, "LONG_SWEEPS", 1)
+    monkeypatch.setattr(long_runs, "MORE_SWEEPS", 1)
+    monkeypatch.setattr(long_runs, "LONG_SWEEPS", 1)
+    monkeypatch.setattr(proving, "ROUNDS", 100)
+    monkeypatch.setattr(proving, "KICKS", 10)
     told: list[float] = []
     plan = optimal(arrays, Limits(60.0, 0.15), clock(), lambda what, _, bound: told.append(bound or 0.0))
     assert plan.status == "optimal"

@@ -1,6 +1,8 @@
 """Steps to a plan: the walker here counts loads by hand, and no device may carry too much at any moment."""
 
 import itertools
+import resource
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -9,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.lab.delegation.instances import Family, draw
+from metromq.planning import detours
 from metromq.planning import steps as module
 from metromq.planning.arrays import compile_arrays, place_names
-from metromq.planning.baselines import random
-from metromq.planning.model import Device, Limits, Placement, Problem, Service, Topic
+from metromq.planning.baselines import greedy, random
+from metromq.planning.large import large
+from metromq.planning.model import Device, Goal, Limits, Placement, Problem, Service, Topic
 from metromq.planning.optimal import optimal
+from metromq.planning.planner import move_price
 from metromq.planning.steps import PlanStep, Transition, route_between
+from metromq.planning.timing import Job
 from tests.planning.problems import clock, problems
 
 
@@ -115,7 +121,7 @@ def test_a_circle_steps_aside_and_a_locked_one_says_so() -> None:
 
 
 def test_too_much_to_look_at_is_not_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_STATES", 1)
+    monkeypatch.setattr(detours, "MOST_STATES", 1)
     assert route_between(boxes((10, 10, 7, 7), (8, 8, 1)), at(0, 1, 2), at(1, 0, 2)).order == "none-found"
 
 
@@ -217,3 +223,73 @@ def test_steps_are_data() -> None:
     problem = boxes((10,), (1,))
     assert place_names(problem, np.array([0])) == at(0)
     assert route_between(problem, at(0), at(0)) == Transition(())
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        (Family(20, 60, 40, workload_ratio=0.80), 1),
+        (Family(20, 60, 40, workload_ratio=0.85), 3),
+        (Family(20, 60, 40, workload_ratio=0.90), 1),
+        (Family(10, 30, 20, workload_ratio=0.85), 3),
+    ],
+    ids=["20-0.80", "20-0.85", "20-0.90", "10-0.85"],
+)
+def test_tight_cities_are_reached_with_few_steps_aside(family: Family, seed: int) -> None:
+    """Too many placements to look at all, and no order of the moves alone that was found in 20,000 dead ends."""
+    rng = np.random.default_rng(seed)
+    problem = draw(family, rng)
+    arrays = compile_arrays(problem)
+    before = random(arrays, rng, clock())
+    if not before.feasible:
+        before = greedy(arrays, clock())
+    goal = Goal(present=before.placement, move=move_price(problem, before.placement))
+    plan = large(compile_arrays(problem, goal), Limits(3.0), 1, time.perf_counter)
+    route = route_between(problem, before.placement, plan.placement)
+    assert (route.order, route.overloads) == ("safe", ())
+    assert arrives(before.placement, plan.placement, route)
+    assert worst_excess(problem, before.placement, route) <= 1e-6
+    assert plan.moves <= len(route.steps) <= 1.3 * plan.moves
+    assert route == route_between(problem, before.placement, plan.placement)
+
+
+def crowd(devices: int, each: int, seed: int) -> tuple[Problem, Placement, Placement]:
+    """Two services want each other's device, and none else has room for them; many small ones have to move as well."""
+    rng = np.random.default_rng(seed)
+    small = (devices - 2) * each
+    problem = boxes([10.0, 10.0, *[10.0] * (devices - 2)], [8.0, 8.0, *rng.uniform(0.5, 1.5, small) * 8 / each])
+    first = [2 + n % (devices - 2) for n in range(small)]
+    last = rng.permutation(first).tolist()
+    loads = compile_arrays(problem).load
+    for where in (first, last):
+        used = np.bincount(where, weights=loads[2:], minlength=devices)
+        while used.max() > 10.0:  # from the fullest to the emptiest, until everything fits
+            d = int(used.argmax())
+            n = next(n for n in range(small) if where[n] == d)
+            where[n] = 2 + int(used[2:].argmin())
+            used = np.bincount(where, weights=loads[2:], minlength=devices)
+    return problem, at(0, 1, *first), at(1, 0, *last)
+
+
+def test_a_large_city_without_a_way_is_answered_soon() -> None:
+    problem, before, planned = crowd(200, 10, 1)
+    started, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    route = route_between(problem, before, planned)
+    took, grown = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
+    assert route.order == "none-found"
+    assert arrives(before, planned, route)
+    assert 1 <= len(route.overloads) <= 20
+    assert took < 20  # two seconds where nobody else works
+    assert grown < 150_000  # kB
+
+
+def test_a_search_that_is_stopped_gives_what_it_has() -> None:
+    problem, before, planned = crowd(200, 10, 1)
+    started = time.process_time()
+    route = route_between(problem, before, planned, Job(stopped=True))
+    assert time.process_time() - started < 5  # a fraction of a second where nobody else works
+    assert arrives(before, planned, route)
+    assert route.order == "none-found"
+    assert 1 <= len(route.overloads) <= 20
+    locked = route_between(boxes((10, 10, 7), (8, 8)), at(0, 1), at(1, 0), Job(stopped=True))
+    assert locked.order == "none-found"  # what was not looked at is not proven

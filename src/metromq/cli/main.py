@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Any
 
 import click
 
@@ -50,6 +51,8 @@ EXTRAS = {
     "manager": "manager",
 }  # commands that need more than the bare package
 
+STOPPED = 130  # 128 + SIGINT
+
 
 class LazyGroup(click.Group):
     """Imports `<module>.command` when a command is called, so that `pub` never pays for Spark."""
@@ -71,6 +74,14 @@ class LazyGroup(click.Group):
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ctrl-C that a command does not answer itself ends it as shells expect; 1 means other things."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("metromq: stopped", err=True)
+            sys.exit(STOPPED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -21,12 +21,14 @@ from metromq.errors import UsageError
 from metromq.reading import shorten
 
 try:
+    from metromq.cli.plan_helpers import planning_helpers
     from metromq.cli.plan_sources import Source, from_city, from_file, from_lake, present_from
     from metromq.cli.plan_tables import show_choice, show_plan, show_route
-    from metromq.cli.plan_work import StoppedEarly, answered
+    from metromq.cli.plan_work import StoppedEarly, answered, ordered
     from metromq.planning import (
         INFEASIBLE,
         METHODS,
+        MOVE_LIMITED,
         NOT_FOUND,
         POLICIES,
         Choice,
@@ -76,7 +78,8 @@ move (per moved container). docs/planner.md describes the file and docs/json.md 
 
 \b
 With a present placement, a move must save at least a tenth of what the average container costs; --weight move=X sets
-another price, and 0 allows every move that saves anything. Ctrl-C ends the search with the best plan so far.
+another price, and 0 allows every move that saves anything. Ctrl-C ends the search with the best plan so far,
+and the search for an order of its steps with the best order so far.
 
 \b
 Exit status: 0 with a plan, 1 if it is proven that nothing fits, 3 if no plan was found (the reason is on stderr),
@@ -119,7 +122,11 @@ Exit status: 0 with a plan, 1 if it is proven that nothing fits, 3 if no plan wa
     help="Random seed for the methods random and large.",
 )
 @click.option("--present", type=click.Path(path_type=Path), help="The present plan: a file printed by --json.")
-@click.option("--max-moves", type=click.IntRange(min=0), help="Move at most this many containers of the present plan.")
+@click.option(
+    "--max-moves",
+    type=click.IntRange(min=0),
+    help=f"Move at most this many containers of the present plan. For the methods {', '.join(MOVE_LIMITED)}.",
+)
 @click.option("--weight", "weights", multiple=True, metavar="NAME=X", help="See below; may be repeated.")
 @click.option("--policy", type=click.Choice(POLICIES), help="Delegate only the topics that this policy selects.")
 @click.option(
@@ -154,17 +161,23 @@ def command(
     now = present_from(present, source.problem) if present is not None else source.present
     if max_moves is not None and now is None:
         raise UsageError("--max-moves needs the present placement: add --present FILE, or use --from city")
+    if max_moves is not None and method not in MOVE_LIMITED:
+        raise UsageError(f"{method} cannot keep to --max-moves; use one of {', '.join(MOVE_LIMITED)}")
     goal = _goal(problem, weights, now, max_moves)
     clock, limits = time.perf_counter, Limits(time_limit)
     try:
-        with _watched(as_json, time_limit) as watch:
-            answer = answered(lambda job: make_placement(problem, method, clock, goal, limits, seed, watch, job), clock)
+        with _watched(as_json, time_limit) as watch, planning_helpers() as helpers:
+            answer = answered(
+                lambda job: make_placement(problem, method, clock, goal, limits, seed, watch, job, helpers), clock
+            )
     except StoppedEarly as error:
         click.echo(f"metromq: {error}", err=True)
         _leave(130, at_once=True)
         return
     plan = answer.plan
-    route = route_between(source.problem, now, plan.placement) if diff and plan.feasible else Transition(())
+    route, cut_short = Transition(()), False
+    if diff and plan.feasible:
+        route, cut_short = ordered(lambda job: route_between(source.problem, now, plan.placement, job))
     if as_json:
         click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
     else:
@@ -173,6 +186,8 @@ def command(
             show_route(Console(), route)
     if plan.status == "interrupted":
         click.echo("metromq: stopped; this is the best plan so far", err=True)
+    if cut_short:
+        click.echo("metromq: stopped; this is the best order of the steps so far", err=True)
     if plan.status == INFEASIBLE:
         click.echo(f"metromq: nothing fits: {plan.shortage}", err=True)
     elif plan.status == NOT_FOUND:

@@ -1,11 +1,13 @@
 """Runs a planner so that Ctrl-C is answered within a second: it works in a thread of its own, and we watch."""
 
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 from metromq.errors import MetroError
-from metromq.planning import Clock, Job, Plan, make_plan, simple_bound
+from metromq.planning import Clock, Job, Plan, Transition, make_plan, simple_bound
 
 PATIENCE_S = 0.5  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
 LOOK_S = 0.2
@@ -52,3 +54,19 @@ def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
     arrays, where = job.found
     bound = max(job.bound, simple_bound(arrays))
     return PlanAnswer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)
+
+
+def ordered(work: Callable[[Job], Transition]) -> tuple[Transition, bool]:
+    """Steps in order, and whether Ctrl-C cut their search short. It looks up often: no thread is needed."""
+    job = Job()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        job.stopped = True
+
+    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is somebody else's
+        return work(job), False
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        return work(job), job.stopped
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -21,7 +21,7 @@ from metromq.planning.model import (
     plan_document,
 )
 from metromq.planning.optimal import fits_at_all, optimal
-from metromq.planning.planner import METHODS, Method, make_placement, move_price, priced
+from metromq.planning.planner import METHODS, MOVE_LIMITED, Method, make_placement, move_price, priced
 from metromq.planning.policies import (
     POLICIES,
     Choice,
@@ -35,11 +35,12 @@ from metromq.planning.policies import (
 )
 from metromq.planning.problem_files import check_machines, read_placement, read_problem
 from metromq.planning.steps import NONE_EXISTS, SAFE, PlanStep, Transition, route_between
-from metromq.planning.timing import Deadline, Job
+from metromq.planning.timing import Deadline, Helpers, Job
 
 __all__ = [
     "INFEASIBLE",
     "METHODS",
+    "MOVE_LIMITED",
     "NONE_EXISTS",
     "NOT_FOUND",
     "POLICIES",
@@ -50,6 +51,7 @@ __all__ = [
     "Deadline",
     "Device",
     "Goal",
+    "Helpers",
     "Ints",
     "Job",
     "Limits",

@@ -12,13 +12,15 @@ from metromq.planning.bounds import lower_bound
 from metromq.planning.branch import Tree
 from metromq.planning.fitting import pack
 from metromq.planning.homing import stay_home
-from metromq.planning.long_anneal import COMPILED, STEPS, long_anneal
+from metromq.planning.long_anneal import COMPILED
+from metromq.planning.long_runs import LongRuns
 from metromq.planning.model import INFEASIBLE, NOT_FOUND, Clock, Limits, Plan, Watch, nobody
 from metromq.planning.programs import Formulation
+from metromq.planning.proving import Bounding
 from metromq.planning.set_prices import sets_bound
 from metromq.planning.solver import Solved, solve_program
 from metromq.planning.starts import warm_start
-from metromq.planning.timing import Deadline
+from metromq.planning.timing import Deadline, Helpers
 
 BOUND_ROUNDS = 150  # enough to rule devices out; the program itself finds the rest of the bound
 SWEEPS = 60  # of annealing before the program: a good start closes most of the tree
@@ -27,8 +29,6 @@ FAR = 0.05  # a bound by pairs farther than this from the plan is worth a bound 
 SETS_FROM = 400  # containers times devices; smaller problems are solved by the tree before sets say much
 SETS_MOST = 300  # containers; beyond, a round takes minutes
 SETS_PART, MORE_PART = 0.98, 0.2  # of the time left, for the bound by sets and for more annealing before it
-MORE_SWEEPS = 2_000  # of the annealing by numpy, where the long one has to be plain Python or may not move everything
-LONG_STEPS, LONG_SWEEPS, LONG_RUNS = 20_000_000, 10_000, 6  # at most; single runs end up to 0.5 % above the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def optimal(
     watch: Watch = nobody,
     time: Deadline | None = None,
     parts: Parts = ALL_PARTS,
+    helpers: Helpers | None = None,
 ) -> Plan:
     """The tight program, warm-started from greedy and local search."""
     started = clock()
@@ -68,7 +69,7 @@ def optimal(
         start = stay_home(arrays, start, time)
         time.keep(arrays, start)
         watch("proving", price(arrays, start).objective, None)
-    return _solve(arrays, tight_form(arrays), start, limits, time, started, "optimal", watch, parts)
+    return _solve(arrays, tight_form(arrays), start, limits, time, started, "optimal", watch, parts, helpers)
 
 
 def tight_form(arrays: Arrays) -> Formulation:
@@ -106,6 +107,7 @@ def _solve(
     method: str,
     watch: Watch = nobody,
     parts: Parts = NO_PARTS,
+    helpers: Helpers | None = None,
 ) -> Plan:
     clock = time.clock
     if not arrays.count:
@@ -122,7 +124,7 @@ def _solve(
         time.job.raise_bound(floor)
         sized = arrays.linear.size >= SETS_FROM and arrays.count <= SETS_MOST
         if parts.sets and sized and cost - floor > max(FAR, limits.gap) * abs(cost):
-            start, floor = _by_sets(arrays, start, floor, limits, time, watch)
+            start, floor = _by_sets(arrays, start, floor, limits, time, watch, helpers)
             cost = price(arrays, start).objective
         if cost - floor <= limits.gap * abs(cost):
             return make_plan(arrays, start, floor, "optimal", clock() - started, method)
@@ -145,36 +147,40 @@ def _solve(
 
 
 def _by_sets(
-    arrays: Arrays, start: Ints, floor: float, limits: Limits, time: Deadline, watch: Watch
+    arrays: Arrays,
+    start: Ints,
+    floor: float,
+    limits: Limits,
+    time: Deadline,
+    watch: Watch,
+    helpers: Helpers | None,
 ) -> tuple[Ints, float]:
-    """Where the tree would take days: a longer search for the plan, then the bound by sets."""
-    if not arrays.goal.latency:
-        start = stay_home(arrays, _searched_longer(arrays, start, time.share(MORE_PART)), time)
-        time.keep(arrays, start)
+    """Where the tree would take days: a longer search for the plan, and the bound by sets; helpers do both at once."""
+    runs = None if arrays.goal.latency else LongRuns(arrays, start, time.share(MORE_PART), helpers)
+    both = COMPILED and bool(len(arrays.pair_price))
+    if runs is not None and (helpers is None or not both):
+        start = _longer(arrays, runs, time)
     cost = price(arrays, start).objective
 
     def tell(found: float) -> None:
         time.job.raise_bound(found)
         watch("bounding", cost, max(found, floor))
 
-    enough = cost - limits.gap * abs(cost)
-    return start, max(floor, sets_bound(arrays, start, enough, time.share(SETS_PART), tell))
+    if not both:
+        enough = cost - limits.gap * abs(cost)
+        return start, max(floor, sets_bound(arrays, start, enough, time.share(SETS_PART), tell))
+    bounding = Bounding(arrays, start, cost, time.share(SETS_PART), helpers)
+    bounding.climb()
+    if runs is not None and helpers is not None:
+        start = _longer(arrays, runs, time)
+        cost = price(arrays, start).objective
+    return start, max(floor, bounding.prove(cost - limits.gap * abs(cost), tell))
 
 
-def _searched_longer(arrays: Arrays, start: Ints, time: Deadline) -> Ints:
-    """The best of several long annealings; plain Python would still be hot when its time is up, numpy is not."""
-    if not COMPILED or arrays.goal.max_moves is not None:
-        return anneal(arrays, start, MORE_SWEEPS, np.random.default_rng(SEED), time)[0]
-    sweeps = min(LONG_SWEEPS, LONG_STEPS // (STEPS * arrays.count) + 1)
-    best = start
-    for run in range(LONG_RUNS):
-        found, finished = long_anneal(arrays, start, sweeps, SEED + run, time)
-        if price(arrays, found).objective < price(arrays, best).objective:
-            best = found
-            time.keep(arrays, best)
-        if not finished:
-            break
-    return anneal(arrays, best, 0, np.random.default_rng(SEED), time)[0]  # downhill, as far as it goes
+def _longer(arrays: Arrays, runs: LongRuns, time: Deadline) -> Ints:
+    start = stay_home(arrays, runs.best(), time)
+    time.keep(arrays, start)
+    return start
 
 
 def _nothing(arrays: Arrays, time: Deadline, seconds: float, method: str) -> Plan:

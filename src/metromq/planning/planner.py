@@ -12,10 +12,11 @@ from metromq.planning.large import large
 from metromq.planning.model import Clock, Goal, Limits, Placement, Plan, Problem, Watch, nobody
 from metromq.planning.optimal import optimal, optimal_paper
 from metromq.planning.programs import flow_columns, paper_columns
-from metromq.planning.timing import Deadline, Job
+from metromq.planning.timing import Deadline, Helpers, Job
 
 Method = Literal["auto", "optimal", "optimal-paper", "greedy", "greedy-by-kind", "random", "large"]
 METHODS: tuple[Method, ...] = get_args(Method)
+MOVE_LIMITED: tuple[Method, ...] = ("auto", "optimal", "optimal-paper", "large")  # those that keep to Goal.max_moves
 
 AUTO_COLUMNS = 60_000  # beyond this many columns the exact planner's bound after a minute is worse than `large`'s
 MOVE_SHARE = 0.1
@@ -31,19 +32,29 @@ def make_placement(
     seed: int = 1,
     watch: Watch = nobody,
     job: Job | None = None,
+    helpers: Helpers | None = None,
 ) -> Plan:
     """Plans by the named method. Without a plan `status` says whether that is proven, and `shortage` why.
 
-    The time to put the problem into numbers counts. A host that sets `job.stopped` gets the best plan so far.
+    The time to put the problem into numbers counts. A host that sets `job.stopped` gets the best plan so far; one with
+    `helpers` gets a closer bound in the same time.
     """
     limits = limits or Limits()
     started = clock()
     time = Deadline(clock, started + limits.seconds, job or Job())
     arrays = compile_arrays(problem, goal)
-    return replace(_by_method(arrays, method, limits, seed, watch, time), seconds=clock() - started)
+    return replace(_by_method(arrays, method, limits, seed, watch, time, helpers), seconds=clock() - started)
 
 
-def _by_method(arrays: Arrays, method: Method, limits: Limits, seed: int, watch: Watch, time: Deadline) -> Plan:
+def _by_method(
+    arrays: Arrays,
+    method: Method,
+    limits: Limits,
+    seed: int,
+    watch: Watch,
+    time: Deadline,
+    helpers: Helpers | None,
+) -> Plan:
     clock = time.clock
     if method == "auto":
         method = "optimal" if flow_columns(arrays) <= AUTO_COLUMNS else "large"
@@ -55,7 +66,7 @@ def _by_method(arrays: Arrays, method: Method, limits: Limits, seed: int, watch:
         return large(arrays, limits, seed, clock, watch, time)
     if method == "optimal":
         _check_size(method, flow_columns(arrays))
-        return optimal(arrays, limits, clock, watch, time)
+        return optimal(arrays, limits, clock, watch, time, helpers=helpers)
     if method == "optimal-paper":
         _check_size(method, paper_columns(arrays))
         return optimal_paper(arrays, limits, clock, time)
@@ -95,4 +106,4 @@ def priced(problem: Problem, placement: Placement, goal: Goal | None = None) -> 
     return plan
 
 
-__all__ = ["METHODS", "Arrays", "Method", "make_placement", "move_price", "priced"]
+__all__ = ["METHODS", "MOVE_LIMITED", "Arrays", "Method", "make_placement", "move_price", "priced"]

@@ -5,17 +5,16 @@ make room and starts take it; moves come between them. If no order of the moves 
 third device for a while. What was tried in vain is told apart from what was shown to be impossible.
 """
 
-import heapq
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metromq.planning.arrays import ROOM, compile_arrays
+from metromq.planning.detours import Board, Step, is_small, shortest, wander
 from metromq.planning.model import Placement, Problem
+from metromq.planning.timing import Job
 
 MOST_ORDERS = 20_000  # dead ends of the search for an order of the moves alone
-MOST_STATES = 100_000  # placements that the search with steps aside looks at
-MOST_CHOICES = 2_000  # containers times devices; beyond that only containers that must move may step aside
+MOST_LOOKS = 2_000_000  # moves that it looks at; a second or two
 
 SAFE, NONE_EXISTS, NONE_FOUND = "safe", "none-exists", "none-found"
 
@@ -76,14 +75,20 @@ class _Rooms:
         return max(self.used[step.target] + load - self.capacity[step.target], 0.0)
 
 
-def route_between(problem: Problem, present: Placement | None, planned: Placement) -> Transition:
-    """Stops come last where there is room for that, else first. `problem` knows the load of everything that runs."""
+def route_between(
+    problem: Problem, present: Placement | None, planned: Placement, job: Job | None = None
+) -> Transition:
+    """Stops come last where there is room for that, else first. `problem` knows the load of everything that runs.
+
+    A host that sets `job.stopped` gets the best order so far.
+    """
+    job = job or Job()
     before = present or Placement({}, {})
     moves, starts, stops = _changes(before, planned)
     known = {("topic", t.name) for t in problem.topics} | {("service", s.name) for s in problem.services}
     early = [step for step in stops if (step.kind, step.name) not in known]  # of unknown load: the sooner the better
     late = [step for step in stops if (step.kind, step.name) in known]
-    direct = _direct(_Rooms(problem, before), moves)
+    direct = _direct(_Rooms(problem, before), moves, job)
     if direct is not None:
         route = (*early, *direct, *starts, *late)
         if not _overloads(_Rooms(problem, before), route):
@@ -91,9 +96,14 @@ def route_between(problem: Problem, present: Placement | None, planned: Placemen
     rooms = _Rooms(problem, before)
     for step in stops:
         rooms.take(step)
-    ordered, order = _order(rooms, moves, before, planned)
+    if direct is None and late:  # there is more room now
+        direct = _direct(rooms, moves, job)
+    ordered, proven = (direct, False) if direct is not None else _aside(rooms, moves, before, planned, job)
     route = (*stops, *ordered, *starts)
-    return Transition(route, order, tuple(_overloads(_Rooms(problem, before), route)))
+    overloads = tuple(_overloads(_Rooms(problem, before), route))
+    if not overloads:
+        return Transition(route)
+    return Transition(route, NONE_EXISTS if proven else NONE_FOUND, overloads)
 
 
 def _overloads(rooms: _Rooms, route: Sequence[PlanStep]) -> list[str]:
@@ -125,106 +135,88 @@ def _changes(before: Placement, planned: Placement) -> tuple[list[PlanStep], lis
     return moves, starts, stops
 
 
-def _order(rooms: _Rooms, moves: list[PlanStep], before: Placement, planned: Placement) -> tuple[list[PlanStep], str]:
-    found = _direct(rooms, moves)
-    if found is not None:
-        return found, SAFE
-    aside, exhausted = _with_detours(rooms, before, planned)
-    if aside is not None:
-        return aside, SAFE
-    return _least_harm(rooms, moves), NONE_EXISTS if exhausted else NONE_FOUND
-
-
-def _direct(rooms: _Rooms, moves: list[PlanStep]) -> list[PlanStep] | None:
-    """An order of the moves alone: depth first, never twice from the same set of moves still to do."""
+def _direct(rooms: _Rooms, moves: list[PlanStep], job: Job) -> list[PlanStep] | None:
+    """An order of the moves alone: depth first, never twice from the same set of moves still to do (a bit each)."""
     done: list[int] = []
-    left = set(range(len(moves)))
-    dead: set[frozenset[int]] = set()
-    tried = [iter(sorted(left))]
+    left = (1 << len(moves)) - 1
+    dead: set[int] = set()
+    tried = [0]  # at each depth, the next move to look at
+    looks = 0
     while left:
-        n = next((n for n in tried[-1] if not rooms.overload(moves[n]) and not (dead and left - {n} in dead)), -1)
-        if n >= 0:
+        n = tried[-1]
+        while n < len(moves):
+            if left >> n & 1 and not rooms.overload(moves[n]) and not (dead and left ^ 1 << n in dead):
+                break
+            n += 1
+        looks += n - tried[-1] + 1
+        tried[-1] = n + 1
+        if n < len(moves):
             done.append(n)
-            left.discard(n)
+            left ^= 1 << n
             rooms.take(moves[n])
-            tried.append(iter(sorted(left)))
+            tried.append(0)
             continue
-        dead.add(frozenset(left))
+        dead.add(left)
         tried.pop()
-        if not done or len(dead) > MOST_ORDERS:
+        if not done or len(dead) > MOST_ORDERS or looks > MOST_LOOKS or job.stopped:
             break
-        left.add(done[-1])
+        left ^= 1 << done[-1]
         rooms.take(moves[done.pop()], back=True)
     ordered = [moves[n] for n in done]
-    for step in ordered:
+    for step in reversed(ordered):
         rooms.take(step, back=True)
     return ordered if not left else None
 
 
-def _with_detours(rooms: _Rooms, before: Placement, planned: Placement) -> tuple[list[PlanStep] | None, bool]:
-    """The shortest route on which containers may step aside (A*), and whether all that can be reached was looked at."""
-    keys = [
-        (kind, name)
-        for kind, old, new in (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
-        for name in new
-        if name in old
-    ]
-    first = tuple({"topic": before.topics, "service": before.services}[kind][name] for kind, name in keys)
-    last = tuple({"topic": planned.topics, "service": planned.services}[kind][name] for kind, name in keys)
-    loads = [rooms.load_of(*key) for key in keys]
-    devices = list(rooms.capacity)
-    whole = len(keys) * len(devices) <= MOST_CHOICES
-    movable = [i for i in range(len(keys)) if whole or first[i] != last[i]]
-    number = itertools.count()
-    away = sum(a != b for a, b in zip(first, last, strict=True))
-    waiting = [(away, 0, next(number), first)]
-    came: dict[tuple[str, ...], tuple[tuple[str, ...], int] | None] = {first: None}
-    length = {first: 0}
-    while waiting:
-        _, so_far, _, places = heapq.heappop(waiting)
-        if places == last:
-            return _walk(came, keys, places), True
-        if so_far > length[places]:
-            continue
-        used = dict(rooms.used)
-        for i, (at, origin) in enumerate(zip(places, first, strict=True)):
-            if at != origin:
-                used[at] += loads[i]
-                used[origin] = used.get(origin, 0.0) - loads[i]
-        for i in movable:
-            for target in devices:
-                if target == places[i] or (loads[i] and used[target] + loads[i] > rooms.capacity[target]):
-                    continue
-                after = (*places[:i], target, *places[i + 1 :])
-                if length.get(after, so_far + 2) > so_far + 1:
-                    length[after], came[after] = so_far + 1, (places, i)
-                    to_go = sum(a != b for a, b in zip(after, last, strict=True))
-                    heapq.heappush(waiting, (so_far + 1 + to_go, so_far + 1, next(number), after))
-        if len(length) > MOST_STATES:
-            return None, False
-    return None, whole
+def _aside(
+    rooms: _Rooms, moves: list[PlanStep], before: Placement, planned: Placement, job: Job
+) -> tuple[list[PlanStep], bool]:
+    """With steps aside, or if that does not help, what does least harm; and whether it is proven that nothing helps.
 
+    Containers without load fit anywhere at any time: they move first, and are in nobody's way.
+    """
+    parts = (("topic", before.topics, planned.topics), ("service", before.services, planned.services))
+    stay = [(kind, name, old[name], new[name]) for kind, old, new in parts for name in new if name in old]
+    heavy = [item for item in stay if rooms.load_of(*item[:2])]
+    light = [step for step in moves if not rooms.load_of(step.kind, step.name)]
+    names = list(rooms.capacity)
+    number = {name: n for n, name in enumerate(names)}
+    room = [*(rooms.capacity[name] - rooms.used[name] for name in names), 0.0]
+    board = Board(
+        [rooms.load_of(*item[:2]) for item in heavy],
+        [number.get(item[2], -1) for item in heavy],
+        [number[item[3]] for item in heavy],
+        room,
+    )
 
-def _walk(
-    came: Mapping[tuple[str, ...], tuple[tuple[str, ...], int] | None],
-    keys: Sequence[tuple[str, str]],
-    places: tuple[str, ...],
-) -> list[PlanStep]:
-    steps: list[PlanStep] = []
-    link = came[places]
-    while link is not None:
-        earlier, i = link
-        steps.append(PlanStep("move", *keys[i], earlier[i], places[i]))
-        places, link = earlier, came[earlier]
-    return steps[::-1]
+    def told(steps: list[Step]) -> list[PlanStep]:
+        at = [item[2] for item in heavy]  # a device that is gone still has its name
+        told = list(light)
+        for i, _, target in steps:
+            told.append(PlanStep("move", *heavy[i][:2], at[i], names[target]))
+            at[i] = names[target]
+        return told
+
+    found, proven = wander(board, job), False
+    if found is None or (is_small(board) and len(found) > len(moves) - len(light) + 1):
+        shorter, proven = shortest(board, job)
+        found = shorter or found
+    if found is not None:
+        return told(found), False
+    return _least_harm(rooms, moves), proven
 
 
 def _least_harm(rooms: _Rooms, moves: list[PlanStep]) -> list[PlanStep]:
-    """When there is no better way: at every point the move that overloads least."""
-    left, ordered = list(moves), []
+    """When there is no better way: at every point the move that overloads least, the smallest for each target."""
+    left: dict[str, list[PlanStep]] = {}
+    for step in sorted(moves, key=lambda step: -rooms.load_of(step.kind, step.name)):
+        left.setdefault(step.target, []).append(step)
+    ordered = []
     while left:
-        step = min(left, key=rooms.overload)
-        left.remove(step)
+        step = min((steps[-1] for steps in left.values()), key=rooms.overload)
+        left[step.target].pop()
+        if not left[step.target]:
+            del left[step.target]
         rooms.take(step)
         ordered.append(step)
     return ordered

@@ -1,10 +1,16 @@
 """How long a planner may work: a deadline, and a host who may stop it earlier and then wants what it has so far."""
 
 import math
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
+from typing import TypeVar
 
 from metromq.planning.arrays import Arrays, Ints, price
 from metromq.planning.model import Clock
+
+Result = TypeVar("Result")
+TICK_S = 0.1  # between two looks at the clock while helpers work
 
 
 @dataclass(slots=True)
@@ -60,3 +66,16 @@ class Deadline:
         cost = price(arrays, where)
         if cost.fits and (best is None or cost.objective < price(*best).objective):
             self.job.keep(arrays, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """Other processes that may work for the planner, and how many at once; a host that has them hands them in."""
+
+    executor: Executor
+    count: int
+
+
+def ready(work: Iterable[Future[Result]]) -> list[Future[Result]]:
+    """What helpers have done within a moment; none of it may be, so that the planner can look at the clock."""
+    return list(wait(work, TICK_S, FIRST_COMPLETED)[0])
