@@ -37,6 +37,7 @@ def test_a_report_has_the_json_form_that_programs_rely_on() -> None:
         "x_label": "x",
         "y_label": "y",
         "categories": [],
+        "family": {},
         "series": {"ours": [[1, 2.5], [2, 3.5]]},
         "samples": {
             "ours": [
@@ -60,6 +61,15 @@ def test_the_table_has_intervals_instances_trends_and_notes() -> None:
         assert words in text
 
 
+def test_a_table_of_single_instances_says_so_once() -> None:
+    console = Console(record=True, width=120)
+    alone = {"ours": {x: Sample(y, 1, -math.inf, math.inf) for x, y in small_report().series["ours"]}}
+    show(replace(small_report(), samples=alone), console)
+    text = console.export_text()
+    assert "one instance for each point" in text
+    assert "±" not in text
+
+
 @pytest.mark.parametrize("categories", [(), ("none", "first", "second thing")])
 def test_a_plot_has_published_points_and_a_legend_beside_the_data(
     categories: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +87,23 @@ def test_a_plot_has_published_points_and_a_legend_beside_the_data(
     assert bool(axes.patches) == bool(categories)  # bars
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert not categories or labels == list(categories)
+    pyplot.switch_backend("agg")
+
+
+def test_a_plot_of_many_long_names_shows_them_whole_and_each_in_its_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as geographic/fig5 has."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    series = {f"flood-subscriptions, 16 brokers, number {n}": [(0.0, 1.0)] for n in range(15)}
+    plot(Report("a/fig1", series, [], categories=("one",)), tmp_path / "plot.png")
+    [figure] = kept
+    [axes], [legend] = figure.axes, figure.legends
+    box, page = legend.get_window_extent(), figure.bbox
+    assert page.x0 <= box.x0 < box.x1 <= page.x1
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 15
     pyplot.switch_backend("agg")
 
 

@@ -1,5 +1,6 @@
 """`metromq lab`: lists the papers' experiments and runs one, as a table, a plot or JSON."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,6 +20,8 @@ Examples:
   metromq lab run delegation/fig19 --instances 2    a quick look: fewer random instances
   metromq lab run geographic/fig5 --plot fig5.png   with a plot
   metromq lab run delegation/fig22 --json           for programs
+  metromq lab run delegation/fig21 --family tau=150,dsd=80
+                                                    instances drawn in another way
 """
 
 
@@ -44,9 +47,17 @@ def list_command() -> None:
 @click.option("--plot", "image", type=click.Path(path_type=Path, dir_okay=False), help="Also plot the curves to FILE.")
 @click.option("--instances", type=click.IntRange(min=1), help="Random instances per point. Default: as in the paper.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed for the instances.")
-def run_command(name: str, as_json: bool, image: Path | None, instances: int | None, seed: int) -> None:
+@click.option(
+    "--family",
+    metavar="FIELD=VALUE,...",
+    help="How instances of delegation/fig17 to fig22 are drawn: tau, dsd, dst (Mbps), price (times the printed one), "
+    "services, utilisation (%), greedy (kind or all), random (shuffled or listed). Default: docs/planner.md.",
+)
+def run_command(
+    name: str, as_json: bool, image: Path | None, instances: int | None, seed: int, family: str | None
+) -> None:
     """Run the experiment NAME, for example delegation/fig17."""
-    report = _run_with_bar(name, RunOptions(instances=instances, seed=seed))
+    report = _run_with_bar(name, RunOptions(instances=instances, seed=seed, family=family))
     if image is not None:
         plot(report, image)
     if as_json:
@@ -65,4 +76,4 @@ def _run_with_bar(name: str, options: RunOptions) -> Report:
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        return run_experiment(name, RunOptions(options.instances, options.seed, advance))
+        return run_experiment(name, replace(options, progress=advance))

@@ -7,6 +7,9 @@ from typing import Any
 from metromq.lab.report import Report
 
 MARKERS = "osv^Dx*P<>1234"
+WIDTH_IN, HEIGHT_IN = 7, 5
+LEGEND_LETTERS = 100  # that fit side by side
+SIGN_LETTERS = 8  # what the sign before a name takes
 
 
 def plot(report: Report, file: Path) -> None:
@@ -16,7 +19,7 @@ def plot(report: Report, file: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
     if report.categories:
         _bars(report, axes)
     else:
@@ -25,9 +28,24 @@ def plot(report: Report, file: Path) -> None:
     axes.set_xlabel(report.x_label)
     axes.set_ylabel(report.y_label)
     axes.grid(alpha=0.3, axis="y" if report.categories else "both")
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", ncols=_columns(axes), fontsize="small", frameon=False)
     figure.savefig(file, dpi=120)
     pyplot.close(figure)
+
+
+def _columns(axes: Any) -> int:
+    """Of the legend: three, or fewer where names are long."""
+    longest = max((len(label) for label in axes.get_legend_handles_labels()[1]), default=0)
+    return int(min(3, max(1, LEGEND_LETTERS // (longest + SIGN_LETTERS))))
+
+
+def _colour(report: Report, n: int) -> Any:
+    """Ten strong ones, or twenty where there are more curves."""
+    if len(report.series) <= 10:
+        return f"C{n}"
+    import matplotlib
+
+    return matplotlib.colormaps["tab20"](n % 20)
 
 
 def _errors(report: Report, name: str, xs: list[float]) -> list[list[float]] | None:
@@ -44,7 +62,7 @@ def _errors(report: Report, name: str, xs: list[float]) -> list[list[float]] | N
 def _lines(report: Report, axes: Any) -> None:
     for n, (name, points) in enumerate(report.series.items()):
         xs, ys = [x for x, _ in points], [y for _, y in points]
-        style = {"marker": MARKERS[n % len(MARKERS)], "color": f"C{n}", "capsize": 3}
+        style = {"marker": MARKERS[n % len(MARKERS)], "color": _colour(report, n), "capsize": 3}
         axes.errorbar(xs, ys, yerr=_errors(report, name, xs), label=name, **style)
     _published(report, axes, {name: 0.0 for name in report.series})
     xs = [x for points in report.series.values() for x, _ in points]
@@ -60,7 +78,7 @@ def _bars(report: Report, axes: Any) -> None:
         xs = [x for x, _ in points]
         places = [x + shifts[name] for x in xs]
         errors = _errors(report, name, xs)
-        axes.bar(places, [y for _, y in points], width, yerr=errors, label=name, color=f"C{n}", capsize=2)
+        axes.bar(places, [y for _, y in points], width, yerr=errors, label=name, color=_colour(report, n), capsize=2)
     _published(report, axes, shifts)
     axes.set_xticks(range(len(report.categories)), report.categories)
     if max(map(len, report.categories)) * len(report.categories) > 60:
@@ -76,5 +94,11 @@ def _published(report: Report, axes: Any, shifts: dict[str, float]) -> None:
         points = report.published_points.get(name, ())
         if points:
             xs, ys = [x + shifts[name] for x, _ in points], [y for _, y in points]
-            style = {"facecolors": "none", "edgecolors": f"C{n}", "marker": "o", "linewidths": 2, "zorder": 5}
+            style = {
+                "facecolors": "none",
+                "edgecolors": _colour(report, n),
+                "marker": "o",
+                "linewidths": 2,
+                "zorder": 5,
+            }
             axes.scatter(xs, ys, s=140, label=f"published: {name}", **style)

@@ -36,6 +36,8 @@ EXPERIMENTS: dict[str, str] = {
     "overlay/sweep": "metromq.lab.overlay",
 }
 
+FAMILIES = tuple(f"delegation/fig{number}" for number in range(17, 23))  # those that `--family` is for
+
 TITLES: dict[str, str] = {
     "delegation/fig8": "external traffic by subscription locality",
     "delegation/fig9": "messages per distributed broker by subscription locality",
@@ -70,6 +72,8 @@ def run_experiment(name: str, options: RunOptions) -> Report:
     """Runs one experiment of the table and stamps the report with the time it took."""
     if name not in EXPERIMENTS:
         raise UsageError(f"there is no experiment {name!r}; `metromq lab list` shows them all")
+    if options.family is not None and name not in FAMILIES:
+        raise UsageError(f"--family is for {FAMILIES[0]} to {FAMILIES[-1]}, not for {name}")
     module = importlib.import_module(EXPERIMENTS[name])
     started = time.perf_counter()
     report: Report = module.run(name, options)

@@ -20,11 +20,12 @@ def _silent(done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the user may choose: how many random instances a point has, the seed, and who watches the progress."""
+    """What the user may choose: instances for each point, the seed, who watches, and how instances are drawn."""
 
     instances: int | None = None
     seed: int = 1
     progress: Callable[[int, int], None] = _silent
+    family: str | None = None  # as in lab/delegation/families.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Report:
     """The result of one experiment: curves by name, published rows, and the notes a reader needs to judge them.
 
     `samples` has instances and interval of each point of a curve where chance plays a part. With `categories` x counts
-    them from 0. `published_points` are the paper's own, by the name of our curve.
+    them from 0. `published_points` are the paper's own, by the name of our curve. `family` is how instances were drawn.
     """
 
     figure: str
@@ -67,6 +68,7 @@ class Report:
     trends: Sequence[Trend] = field(default_factory=tuple)
     published_points: Mapping[str, Points] = field(default_factory=dict)
     categories: Sequence[str] = field(default_factory=tuple)
+    family: Mapping[str, float | int | str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The JSON that programs read; an interval that is not known is null."""
@@ -75,6 +77,7 @@ class Report:
             "x_label": self.x_label,
             "y_label": self.y_label,
             "categories": list(self.categories),
+            "family": dict(self.family),
             "series": {name: [[x, y] for x, y in points] for name, points in self.series.items()},
             "samples": {
                 name: [
@@ -114,8 +117,10 @@ def compare(
 def show(report: Report, console: Console) -> None:
     """Prints the curves side by side, then the published numbers beside ours, then the trends, then the notes."""
     console.print(_curves(report))
-    if report.samples:
+    if _has_intervals(report):
         console.print("± is half of the 95 % interval; a share's longer half", highlight=False)
+    elif report.samples:
+        console.print("one instance for each point, so that no interval is known", highlight=False)
     if report.published:
         rows = Table(title="compared with the numbers that the paper prints", title_justify="left")
         for column in ("what", "published", "ours", "ratio", "verdict"):
@@ -141,11 +146,12 @@ def _curves(report: Report) -> Table:
     table = Table(title=f"{report.figure}: {report.y_label}", title_justify="left")
     values = {name: dict(points) for name, points in report.series.items()}
     places = sorted({x for points in values.values() for x in points})
+    counted = _has_intervals(report)
     if len(values) <= MOST_COLUMNS or len(places) > len(values):
-        for column in (report.x_label, *values, *(["instances"] if report.samples else [])):
+        for column in (report.x_label, *values, *(["instances"] if counted else [])):
             table.add_column(column, justify="right")
         for x in places:
-            counts = [_instances(report, x)] if report.samples else []
+            counts = [_instances(report, x)] if counted else []
             table.add_row(_place(report, x), *(_point(report, name, x) for name in values), *counts)
         return table
     table.add_column(report.x_label)
@@ -153,9 +159,14 @@ def _curves(report: Report) -> Table:
         table.add_column(_place(report, x), justify="right")
     for name in values:
         table.add_row(name, *(_point(report, name, x) for x in places))
-    if report.samples:
+    if counted:
         table.add_row("instances", *(_instances(report, x) for x in places))
     return table
+
+
+def _has_intervals(report: Report) -> bool:
+    """Whether any is known; else the table is spared a question mark behind every number."""
+    return any(math.isfinite(s.high - s.low) for points in report.samples.values() for s in points.values())
 
 
 def _instances(report: Report, x: float) -> str:
@@ -172,7 +183,7 @@ def _point(report: Report, name: str, x: float) -> str:
     """`12.3 ±0.8`; a share's interval is not even on both sides, so the longer side counts."""
     value = dict(report.series[name]).get(x)
     sample = report.samples.get(name, {}).get(x)
-    if value is None or sample is None:
+    if value is None or sample is None or not _has_intervals(report):
         return _figure(value)
     half = max(sample.high - sample.value, sample.value - sample.low)
     return f"{_figure(value)} ±{f'{half:.2g}' if math.isfinite(half) else '?'}"

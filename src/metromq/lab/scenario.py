@@ -20,6 +20,7 @@ settle                        until tables agree and nothing waits between broke
 expect alice gets m1..m20     these, in order, once each, and nothing else since the last expectation
 expect alice gets m1..m5 in any order
 expect alice gets at least m1..m5
+expect alice gets m1,(empty)  what `bob clears 1/2/state` sends
 expect alice gets nothing
 expect carol and dave share m1..m20
 expect owner of 1/2 is b13
@@ -34,6 +35,7 @@ from typing import Protocol
 
 from metromq.errors import UsageError
 
+EMPTY = "(empty)"
 _CLIENT = r"(?P<client>[a-z]\w*)"
 _BROKER = r"(?P<broker>b\d+)"
 _PAYLOADS = r"(?P<payloads>\S+)"
@@ -120,14 +122,14 @@ def play(steps: tuple[StoryStep, ...], stage: Stage) -> None:
 
 
 def payloads(text: str) -> list[str]:
-    """`m1..m20` as twenty payloads, `a,b` as two, anything else as itself."""
+    """`m1..m20` as twenty payloads, `a,b` as two, `(empty)` as none at all, anything else as itself."""
     found: list[str] = []
     for part in text.split(","):
         match = re.fullmatch(r"([^\d]*)(\d+)\.\.([^\d]*)(\d+)", part)
         if match and match[1] == match[3]:
             found += [f"{match[1]}{number}" for number in range(int(match[2]), int(match[4]) + 1)]
         else:
-            found.append(part)
+            found.append("" if part == EMPTY else part)
     return found
 
 

@@ -1,8 +1,12 @@
 """Figs. 8-16: counted by hand on a city of three networks, by the product's routers, and against the paper's words."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from metromq.lab.delegation import schemes
 from metromq.lab.delegation.architecture import (
     SCHEMES,
     SUBSCRIBER_BYTES,
@@ -16,7 +20,7 @@ from metromq.lab.delegation.architecture import (
     table_bytes,
 )
 from metromq.lab.delegation.brokers import count
-from metromq.lab.delegation.schemes import CENTRALIZED, run_schemes
+from metromq.lab.delegation.schemes import CENTRALIZED, Sweep, run_schemes
 from metromq.lab.report import RunOptions
 
 SMALL = Setting(networks=3, publishers=8, subscribers=4, topics=6)
@@ -88,3 +92,13 @@ def test_at_full_size_centralized_is_what_the_paper_prints_and_its_words_hold() 
     assert {y for _, y in report.series["centralized"]} == {CENTRALIZED}
     assert all(trend.holds for trend in report.trends), report.trends
     assert [row.verdict for row in report.published] == ["matches"]
+
+
+@pytest.mark.parametrize("instances", [None, 1])
+def test_the_interval_of_one_instance_is_null(instances: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/json.md has it: a point always says how many instances made it."""
+    small = Sweep("popularity concentration K", {k: replace(SMALL, zipf=k) for k in (0.1, 2.0)})
+    monkeypatch.setattr(schemes, "SWEEPS", (small, small, small))
+    found = json.loads(run_schemes("delegation/fig16", RunOptions(instances=instances)).to_json())
+    points = [{"x": x, "instances": 1, "low": None, "high": None} for x in (0.1, 2.0)]
+    assert found["samples"] == dict.fromkeys(("SF", "EMMA", "LP", "NS", "EP"), points)

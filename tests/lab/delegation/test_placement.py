@@ -1,10 +1,13 @@
 """Figs. 17-22 with few instances: their shape, their seeds, and the paper's own claims about the methods."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from metromq.errors import UsageError
 from metromq.lab.delegation import sweep
 from metromq.lab.delegation.figures import FIGURES, PRINTED_21
 from metromq.lab.delegation.instances import Family, draw, mesh
@@ -119,6 +122,75 @@ def test_the_sweep_searches_its_grid_openly(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sweep, "FAILURES", 3)
     report = run_experiment("delegation/sweep", RunOptions(instances=2))
     assert "8 families" in report.notes[0]
-    assert 0 < len(report.categories) <= 8
+    assert 0 < len(report.categories) <= 8 + 2
+    assert report.categories[-2:] == ("for Fig. 21", "for Fig. 19")  # beside the grid, and not chosen from
+    for label, text in sweep.NAMED.items():
+        [note] = [note for note in report.notes if note.startswith(label)]
+        assert f"--family {text}" in note
     assert set(report.series) == set(report.samples) == {name for name, _, _ in sweep.PRINTED} | {sweep.LOW}
     assert not report.published
+
+
+def test_a_family_of_ones_own_is_shown() -> None:
+    usual, other = (
+        json.loads(run_experiment("delegation/fig21", RunOptions(instances=1, family=text)).to_json())
+        for text in (None, "tau=150, dsd=80,price=100,services=10,utilisation=30,greedy=all,random=listed")
+    )
+    assert usual["family"] == {
+        **{"tau": 100, "dsd": 55, "dst": 200, "price": 300, "services": 6, "utilisation": 20},
+        **{"greedy": "kind", "random": "shuffled"},
+    }
+    assert other["family"] == {
+        **{"tau": 150, "dsd": 80, "dst": 200, "price": 100, "services": 10, "utilisation": 30},
+        **{"greedy": "all", "random": "listed"},
+    }
+    assert not any("--family" in note for note in usual["notes"])
+    assert any(
+        note.endswith("--family tau=150,dsd=80,dst=200,price=100,services=10,utilisation=30,greedy=all,random=listed")
+        for note in other["notes"]
+    )
+    assert any("tau up to 150, dsd 80, dst 200" in note for note in other["notes"])
+
+
+@pytest.mark.parametrize("figure", ["fig17", "fig18", "fig19", "fig20", "fig21", "fig22"])
+def test_a_family_reaches_the_instances_of_a_figure(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every point."""
+    drawn: list[Family] = []
+
+    def spy(family: Family, rng: np.random.Generator) -> Problem:
+        drawn.append(family)
+        return draw(replace(family, client_mbps=1.0, user_mbps=1.0, topic_mbps=1.0, topics=1, services=1), rng)
+
+    monkeypatch.setattr("metromq.lab.delegation.figures.draw", spy)
+    monkeypatch.setattr("metromq.lab.delegation.placement.draw", spy)
+    text = "tau=21,dsd=22,dst=23,price=4,greedy=all,random=listed"
+    run_experiment(f"delegation/{figure}", RunOptions(instances=1, family=text))
+    assert len(drawn) >= 6
+    for family in drawn:
+        assert (family.client_mbps, family.user_mbps, family.topic_mbps) == (21, 22, 23)
+        assert family.network_mw_per_mbps == pytest.approx(4 * 0.0137)
+        assert (family.greedy_by_kind, family.random_shuffled) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("figure", "text", "words"),
+    [
+        ("delegation/fig21", "tau=-1", "tau must be a number of Mbps from 0"),
+        ("delegation/fig21", "dst=nan", "dst must be"),
+        ("delegation/fig19", "dsd=0", "dsd must be"),
+        ("delegation/fig21", "price=cheap", "price must be a number"),
+        ("delegation/fig21", "services=1.5", "services must be a whole number"),
+        ("delegation/fig21", "greedy=both", "greedy must be kind or all, not 'both'"),
+        ("delegation/fig21", "tau=1,tau=2", "tau is there twice"),
+        ("delegation/fig21", "tua=1", "'tua=1' is none of tau=..., dsd=..."),
+        ("delegation/fig21", "tau", "'tau' is none of"),
+        ("delegation/fig21", "", "'' is none of"),
+        ("delegation/fig19", "utilisation=20", "utilisation is what this figure varies"),
+        ("delegation/fig20", "services=6", "services is what this figure varies"),
+        ("delegation/fig8", "tau=1", "--family is for delegation/fig17 to delegation/fig22"),
+        ("geographic/fig5", "tau=1", "--family is for"),
+    ],
+)
+def test_a_family_that_cannot_be_is_told_by_its_field(figure: str, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        run_experiment(figure, RunOptions(instances=1, family=text))

@@ -24,6 +24,22 @@ def test_the_simulator_agrees_with_the_formulas(scheme: str) -> None:
         assert getattr(simulated, part) == pytest.approx(getattr(computed, part), rel=0.02)
 
 
+def test_a_simulated_city_of_the_paper_s_size_agrees_with_the_formulas() -> None:
+    """64 brokers are more than a city has a full mesh for by default; few clients and one scheme make it cheap."""
+    load = Load(subscribers=1000, subscribe_interval_s=10.0)
+    simulated, computed = simulate("geographic", load), cost("geographic", load)
+    for part in PARTS:
+        assert getattr(simulated, part) == pytest.approx(getattr(computed, part), rel=0.02)
+
+
+def test_simulated_clients_may_be_silent_for_long() -> None:
+    """They send no PINGREQ, and it takes 80 s of virtual time until the 6,720 of the figures are connected."""
+    load = Load(level=2, subscribers=1000, subscribe_interval_s=200.0)
+    simulated, computed = simulate("geographic", load, seconds=200.0), cost("geographic", load)
+    for part in PARTS:
+        assert getattr(simulated, part) == pytest.approx(getattr(computed, part), rel=0.02)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_broker_of_a_live_city_agrees_with_the_formulas(scheme: str) -> None:
     """Sixteen processes with a hundredth of the clients."""

@@ -8,6 +8,7 @@ went, and not that the paper was reproduced independently. Of the trends only th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from metromq.lab.delegation.families import as_text, family_of, shown
 from metromq.lab.delegation.instances import CHOSEN, PRINTED_MW_PER_MBPS, Family, draw
 from metromq.lab.delegation.placement import (
     METHODS,
@@ -42,10 +43,11 @@ class Figure:
     x_label: str
     y_label: str
     xs: tuple[float, ...]
-    family: Callable[[float], Family]
+    at: Callable[[Family, float], Family]
     show: Callable[[Sequence[Outcome]], dict[str, Sample]]
     trends: Callable[[Curves], list[Trend]]
     printed: tuple[tuple[str, float, float, bool], ...] = ()  # method, x, published, at most
+    varied: str = ""  # which field of a family
 
 
 def _power(p: Price) -> float:
@@ -138,7 +140,7 @@ FIGURES: dict[str, Figure] = {
         "topics",
         "power, W",
         (2, 4, 6, 8, 10, 12, 14),
-        lambda x: replace(CHOSEN, topics=int(x)),
+        lambda family, x: replace(family, topics=int(x)),
         _amounts(_power),
         _growing_gap,
     ),
@@ -146,7 +148,7 @@ FIGURES: dict[str, Figure] = {
         "topics",
         "network traffic, Gbps x hops",
         (2, 4, 6, 8, 10, 12, 14),
-        lambda x: replace(CHOSEN, topics=int(x)),
+        lambda family, x: replace(family, topics=int(x)),
         _amounts(_network),
         _growing_gap,
     ),
@@ -154,24 +156,26 @@ FIGURES: dict[str, Figure] = {
         "topic utilisation, %",
         "PCRR, %",
         (5, 10, 20, 30, 40, 50),
-        lambda x: replace(CHOSEN, utilisation=x / 100),
+        lambda family, x: replace(family, utilisation=x / 100),
         saved,
         _trends_19,
         (("greedy", 50, 5.0, True), ("optimal", 50, 20.0, False)),
+        varied="utilisation",
     ),
     "fig20": Figure(
         "services",
         "power, W",
         (2, 4, 6, 8, 10, 12, 15),
-        lambda x: replace(CHOSEN, topics=6, services=int(x)),
+        lambda family, x: replace(family, topics=6, services=int(x)),
         _amounts(_power),
         _growing_gap,
+        varied="services",
     ),
     "fig22": Figure(
         "workload ratio, %",
         "PCRR, %",
         (20, 30, 40, 50, 60, 70, 80),
-        lambda x: replace(CHOSEN, workload_ratio=x / 100),
+        lambda family, x: replace(family, workload_ratio=x / 100),
         saved,
         _trends_22,
         (("greedy", 80, 10.0, False), ("optimal", 80, 26.0, False)),
@@ -184,30 +188,38 @@ def run_figure(name: str, options: RunOptions) -> Report:
     """One of FIGURES."""
     short = name.rpartition("/")[2]
     figure, count = FIGURES[short], options.instances or INSTANCES
+    family = family_of(options.family, figure.varied)
     stem = "fig17" if short == "fig18" else short  # they show the same runs in two units
     curves: Curves = {}
-    open_ends = left_out = 0
+    open_ends = 0
+    left_out: dict[float, int] = {}
     for n, x in enumerate(figure.xs):
-        outcomes, others = outcomes_of(figure.family(x), count, options, stem, x)
+        outcomes, others = outcomes_of(figure.at(family, x), count, options, stem, x)
         options.progress(n + 1, len(figure.xs))
         for method, sample in figure.show(outcomes).items() if outcomes else ():
             curves.setdefault(method, {})[x] = sample
         open_ends += sum(1 for o in outcomes if not o.proven)
-        left_out += others
-    notes = [f"{left_out} further instances were left out because greedy or random could not place them"]
+        left_out[x] = others
+    most = max(left_out, key=lambda x: left_out[x])
+    notes = [
+        f"{sum(left_out.values())} further instances were left out because greedy or random could not place them"
+        + (f", {left_out[most]} of them at {most:g}" if left_out[most] else "")
+    ]
     if open_ends:
         notes.append(f"{open_ends} optima are not proven within {SOLVE_LIMIT_S:g} s: the best plan found counts")
     complete = all(len(curves.get(method, ())) == len(figure.xs) for method in ("optimal", "greedy"))
     trends = figure.trends(curves) if complete else []
-    return _report(name, figure.x_label, figure.y_label, curves, figure.printed, trends, notes)
+    report = _report(name, figure.x_label, figure.y_label, curves, figure.printed, trends, notes)
+    return _told(report, family, figure.varied)
 
 
 def run_failures(name: str, options: RunOptions) -> Report:
     """Fig. 21."""
     count = options.instances or FAILURE_INSTANCES
+    chosen = family_of(options.family)
     curves: Curves = {method: {} for method in METHODS}
     for n, ratio in enumerate(FAILURE_RATIOS):
-        family = replace(CHOSEN, workload_ratio=ratio / 100)
+        family = replace(chosen, workload_ratio=ratio / 100)
         sums = dict.fromkeys(METHODS, 0)
         for i in range(count):
             rng = rng_of(options, "fig21", ratio, i)
@@ -217,10 +229,12 @@ def run_failures(name: str, options: RunOptions) -> Report:
         for method, number in sums.items():
             curves[method][ratio] = of_share(number, count)
     notes = [
-        "six services: the text says 'six edge devices, ten topics, and services', which may also mean ten of them "
-        "(`metromq lab run delegation/sweep` has both)"
+        f"{chosen.services} services: the text says 'six edge devices, ten topics, and services', which may mean 6 or "
+        "10 of them (`metromq lab run delegation/sweep` has both)"
     ]
-    return _report(name, "workload ratio, %", "failed placements, %", curves, PRINTED_21, _trends_21(curves), notes)
+    trends = _trends_21(curves)
+    report = _report(name, "workload ratio, %", "failed placements, %", curves, PRINTED_21, trends, notes)
+    return _told(report, chosen)
 
 
 def _trends_21(curves: Curves) -> list[Trend]:
@@ -277,16 +291,21 @@ def _report(
         rows,
         x_label,
         y_label,
-        (*notes, *family_notes()),
+        notes,
         samples=curves,
         trends=trends,
         published_points=points,
     )
 
 
-def family_notes() -> tuple[str, ...]:
+def _told(report: Report, family: Family, varied: str = "") -> Report:
+    """With the family that its instances are from."""
+    other = () if family == CHOSEN else (f"not the family of the figures, but --family {as_text(family, varied)}",)
+    return replace(report, family=shown(family, varied), notes=(*report.notes, *other, *family_notes(family)))
+
+
+def family_notes(family: Family = CHOSEN) -> tuple[str, ...]:
     """What the paper leaves open, and what we chose; changed is the price of the network alone."""
-    family = CHOSEN
     return (
         f"chosen, not printed: tau up to {family.client_mbps:g}, dsd {family.user_mbps:g}, dst {family.topic_mbps:g} "
         f"Mbps, every device with clients, a spanning tree and {family.density:.0%} of the other links",

@@ -75,7 +75,7 @@ def run_schemes(name: str, options: RunOptions) -> Report:
         sweep.label,
         y_label,
         NOTES,
-        samples=samples if instances > 1 else {},
+        samples=samples,
         trends=trends(number, curves),
         published_points={"centralized": [(x, CENTRALIZED) for x in curves["centralized"]]} if number == 0 else {},
     )

@@ -81,7 +81,7 @@ def run_live(scheme: str, load: Load, intervals_s: Sequence[float], factor: int 
 async def _run_live(scheme: str, load: Load, intervals_s: Sequence[float], factor: int) -> list[LiveRun]:
     workload = build(scheme, scaled(load, factor))
     # Nobody fails here, and rare hellos leave a slow machine in peace.
-    city = grid_city(scheme, l_b=load.level, hello_interval_ms=600_000)
+    city = grid_city(scheme, l_b=load.level, hello_interval_ms=600_000, mesh_up_to=load.brokers)
     with tempfile.TemporaryDirectory(prefix="metromq-lab-") as data:
         running = RunningCity(city, Path(data), (), CityOptions("memory"), lambda text: None)
         await running.start(lambda keeper: None)

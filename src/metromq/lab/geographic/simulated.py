@@ -6,6 +6,7 @@ from metromq.federation import grid_city
 from metromq.lab.geographic.formulas import Cost, Load
 from metromq.lab.geographic.workload import Publisher, Subscriber, Workload, build, scaled
 from metromq.lab.sim.sim_city import SimCity
+from metromq.lab.sim.sim_client import SimClient
 
 WARM_UP_S = 1.0
 
@@ -14,8 +15,9 @@ def simulate(scheme: str, load: Load, factor: int = 100, seconds: float | None =
     """Per broker and second at the full load, from a run with 1/factor of the clients."""
     seconds = seconds or load.publish_interval_s
     workload = build(scheme, scaled(load, factor))
-    # Hellos would only cost time here: no broker fails.
-    city = SimCity(grid_city(scheme, l_b=load.level, hello_interval_ms=600_000))
+    # Hellos would only cost time here: no broker fails. Without them large cities do not get going, so that this is a
+    # full mesh of any size, as in the paper.
+    city = SimCity(grid_city(scheme, l_b=load.level, hello_interval_ms=600_000, mesh_up_to=load.brokers))
     _attach(city, workload)
     city.run(WARM_UP_S)
     before = _totals(city)
@@ -39,9 +41,15 @@ def _totals(city: SimCity) -> tuple[int, int, int, int]:
 def _attach(city: SimCity, workload: Workload) -> None:
     city.start()
     for subscriber in workload.subscribers:
-        city.connect(subscriber.name, subscriber.broker).subscribe(subscriber.topic_filter, 0)
+        _enter(city, subscriber.name, subscriber.broker).subscribe(subscriber.topic_filter, 0)
     for publisher in workload.publishers:
-        city.connect(publisher.name, publisher.broker)
+        _enter(city, publisher.name, publisher.broker)
+
+
+def _enter(city: SimCity, name: str, broker: str) -> SimClient:
+    """Without keep alive: until all clients are there the first ones are silent for longer than it would allow."""
+    city.clients[name] = SimClient(name, city.network, keepalive_s=0)
+    return city.connect(name, broker)
 
 
 def _schedule(city: SimCity, workload: Workload, seconds: float) -> None:
