@@ -22,9 +22,11 @@ from metromq.pipeline.ingest import INGEST, Ingest, Taken, fresh_slices
 from metromq.pipeline.jobs import IngestOptions, lake_lock, run
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
-from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
+from metromq.pipeline.landing import MESSAGES, TELEMETRY, LandedFile, Landing
 from metromq.pipeline.landing_source import LandingReader, choose
+from metromq.pipeline.maintain import ask
 from metromq.pipeline.ranges import Ranges
+from metromq.pipeline.recorder import window_table
 from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
@@ -241,12 +243,87 @@ def test_poison_is_set_aside_and_named(spark: SparkSession, lake: Lake, landing:
     assert "traffic" in refresh(spark, lake)
 
 
+FIRST_US = -62_104_060_800_000_000  # year 2
+END_US = 253_370_764_800_000_000  # year 9999
+
+
+def test_times_that_no_calendar_has_are_set_aside(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """Whoever reads a table in Python could not read them, and `run` ended with the names of good files."""
+    wrong = {
+        "time": (END_US, 2 * END_US, FIRST_US - 1, 2**63 - 1, -(2**63)),
+        "expires_at": (2**63 - 1,),
+        "arrived": (END_US,),
+    }
+    count = 0
+    for column, moments in wrong.items():
+        for moment in moments:
+            poisoned(landing, count * 10, column, pa.array([*[T0_US] * 9, moment], TIME))
+            count += 1
+    edges = pa.array([FIRST_US, *[T0_US] * 8, END_US - 1], TIME)
+    poisoned(landing, count * 10, "time", edges)
+    poisoned(landing, count * 10 + 10, "expires_at", edges)
+    land(landing, "b1", count * 10 + 20, 10)
+    for moment in (END_US, 2**63 - 1, 10**20 - 1):
+        file = LandedFile(TELEMETRY, "b1", moment, 0)
+        rows = window_table(window("b1", T0_US, [TelemetryRow("topic", "a", publications=1)]))
+        starts = pa.array([min(moment, 2**63 - 1)] * len(rows), TIME)
+        landing.put(file, rows.set_column(rows.schema.get_field_index("window_start"), "window_start", starts))
+    named = land_window(landing, window("b1", T0_US, [TelemetryRow("topic", "a", publications=1)]))
+    Path(landing.where(replace(named, first=10**20 - 2))).write_bytes(Path(landing.where(named)).read_bytes())
+    (taken,) = take_all(spark, lake, landing)
+    assert (taken.messages, taken.telemetry_files) == (30, 1)
+    assert sorted((item.path.split("/")[0], item.reason) for item in taken.rejected) == sorted(
+        [
+            ("messages", f"its column {name!r} has times outside the years 2 to 9998")
+            for name in wrong
+            for _ in wrong[name]
+        ]
+        + [("telemetry", "its column 'window_start' has times outside the years 2 to 9998")] * 3
+        + [("telemetry", "its window_starts are not those of its name")]
+    )
+    assert "traffic" in refresh(spark, lake)
+    assert len(ask(spark, lake, "SELECT time, day FROM messages ORDER BY time", 99).rows) == 30
+
+
 def test_numbers_that_no_double_holds_have_no_value(spark: SparkSession, lake: Lake, landing: Landing) -> None:
     payloads = [b"1e400", b"-1e400", b'{"value": 1e999}', b"1e300", b"-7"]
     land_messages(landing, "b1", 0, [plain_message("a", T0_US, payload=payload) for payload in payloads])
     take_all(spark, lake, landing)
     found = {row["payload"]: row["value"] for row in lake.arrow("messages").to_pylist()}
     assert list(map(found.get, payloads)) == [None, None, None, 1e300, -7.0]
+
+
+DEEP = (
+    b"[" * 900 + b"]" * 900,
+    b"[" * 900,
+    b'{"a":' * 900 + b"1" + b"}" * 900,
+    b'{"value":' * 900 + b"1" + b"}" * 900,
+    b'[{"value":' * 450 + b"1" + b"}]" * 450,
+    b' \n{"value": 1, "more": ' + b"[" * 900 + b"]" * 900 + b"}",
+    b'["\\"", ' + b"[" * 900 + b"]" * 901,
+    b"[" * 101 + b"]" * 101,
+)
+JUST_JSON = (
+    b"[" * 100 + b"]" * 100,
+    b'{"a":' * 100 + b"1" + b"}" * 100,
+    b'{"value":' * 100 + b"1" + b"}" * 100,
+    b"[" + b",".join([b'{"value": [1]}'] * 500) + b"]",
+    b'{"value": 5, "text": "' + b"[" * 900 + b'"}',
+    b'"' + b"[" * 900 + b'"',
+)
+
+
+def test_json_that_is_nested_too_deep_is_not_read(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """Java's stack would not hold it, and with it the whole of Spark ended: on every start again."""
+    land_messages(landing, "b1", 0, [plain_message("a", T0_US, payload=payload) for payload in (*DEEP, *JUST_JSON)])
+    (taken,) = take_all(spark, lake, landing)
+    assert (taken.messages, taken.rejected) == (len(DEEP) + len(JUST_JSON), ())
+    rows = sorted(lake.arrow("messages").to_pylist(), key=lambda row: int(row["offset"]))
+    assert [row["payload"] for row in rows] == [*DEEP, *JUST_JSON]
+    assert [row["payload_json"] for row in rows] == [None] * len(DEEP) + [payload.decode() for payload in JUST_JSON]
+    assert [row["value"] for row in rows] == [None] * (len(DEEP) + 4) + [5.0, None]
+    (answer,) = ask(spark, lake, "SELECT count(json) AS many, max(length(to_json(json))) AS most FROM messages", 9).rows
+    assert (answer["many"], answer["most"]) == (len(JUST_JSON), 500 * 13 + 501)
 
 
 def test_landed_files_go_when_all_else_is_durable(

@@ -143,6 +143,8 @@ PAYLOADS = (
     b'"\xc3\xa9"',
     b"true",
     b"null",
+    b"[" * 900 + b"]" * 900,
+    b"[" * 100 + b"]" * 100,
 )
 
 
@@ -173,6 +175,8 @@ def test_arrow_makes_the_rows_that_spark_makes(spark: SparkSession) -> None:
     theirs = to_messages(spark.createDataFrame(landed)).select(*schema.names).toArrow().cast(schema).sort_by("offset")
     ours = message_rows(landed, theirs["payload_json"].is_valid(), theirs["value"])
     assert ours.to_pylist() == theirs.to_pylist()
+    texts = dict(zip(ours["payload"].to_pylist(), ours["payload_json"].to_pylist(), strict=True))
+    assert [texts[payload] for payload in PAYLOADS[-2:]] == [None, "[" * 100 + "]" * 100]
     areas = dict(zip(ours["topic"].to_pylist(), ours["area"].to_pylist(), strict=True))
     assert [areas[topic] for topic in TOPICS[:5]] == ["1/2", "1", "0", "3", None]
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metromq.errors import MetroError
+from metromq.pipeline.nesting import without_deep
 from metromq.pipeline.schemas import LANDED_MESSAGES, TABLES
 from metromq.pipeline.store import Store
 from metromq.pipeline.table_files import Part, read_part, shared_out
@@ -68,6 +69,7 @@ def judged(spark: "SparkSession", files: Landed) -> "DataFrame":
             for task in batch.column(0).to_pylist():
                 for rows in files.read(task, _JUDGED):
                     number = pa.repeat(pa.scalar(task, pa.int32()), len(rows))
+                    rows = rows.set_column(1, "payload", without_deep(rows["payload"]))
                     yield from rows.add_column(0, "task", number).to_batches()
 
     count = len(files.tasks)

@@ -9,11 +9,12 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metromq.errors import UsageError
 from metromq.pipeline.keys import JournalKey
-from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, VERSION_KEY
+from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, TIME, VERSION_KEY
 from metromq.pipeline.store import store_at
 
 MESSAGES: Final = "messages"
@@ -24,6 +25,9 @@ _REASON: Final = ".reason"  # beside a rejected file
 _NAME: Final = re.compile(r"(?:(?P<journal>[0-9a-f]{1,16})-)?(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
 _NOTE: Final = re.compile(r"_position(?:-(?P<journal>[0-9a-f]+))?\.json")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Python's calendar has the years 1 to 9999, and statistics look at the days beside a message's.
+_FIRST_US: Final = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_END_US: Final = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _BROKER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -187,6 +191,8 @@ def _misshapen(parquet: Any, kind: str) -> str | None:
             return f"its column {item.name!r} is {found}, not {item.type}"
         if item.name in needed and _nulls(parquet, metadata, item.name):
             return f"its column {item.name!r} has nulls"
+        if item.type == TIME and not _in_calendar(parquet, metadata, item.name):
+            return f"its column {item.name!r} has times outside the years 2 to 9998"
     return None
 
 
@@ -196,11 +202,27 @@ _COUNTED: Final = frozenset(item.name for item in LANDED_TELEMETRY if item.name 
 
 def _nulls(parquet: Any, metadata: Any, column: str) -> bool:
     """The footer tells, or the pages do."""
-    index = [metadata.schema.column(number).path for number in range(metadata.num_columns)].index(column)
-    stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    stats = _statistics(metadata, column)
     if all(item is not None and item.has_null_count for item in stats):
         return any(item.null_count for item in stats)
     return bool(parquet.read(columns=[column])[column].null_count)
+
+
+def _in_calendar(parquet: Any, metadata: Any, column: str) -> bool:
+    """Other times cannot be a `datetime`, nor a day of the table. The raw numbers: the others need a `datetime`."""
+    stats = _statistics(metadata, column)
+    if all(item is not None and item.has_min_max for item in stats):
+        bounds = [bound for item in stats for bound in (item.min_raw, item.max_raw)]
+    else:  # nothing but nulls, or no statistics
+        found = pc.min_max(parquet.read(columns=[column])[column].cast(pa.int64())).as_py()
+        bounds = [bound for bound in found.values() if bound is not None]
+    return all(_FIRST_US <= bound < _END_US for bound in bounds)
+
+
+def _statistics(metadata: Any, column: str) -> list[Any]:
+    """Of each group of rows, or None."""
+    index = [metadata.schema.column(number).path for number in range(metadata.num_columns)].index(column)
+    return [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
 
 
 def _misnamed(metadata: Any, file: LandedFile) -> str | None:
@@ -211,6 +233,8 @@ def _misnamed(metadata: Any, file: LandedFile) -> str | None:
     if file.kind == MESSAGES:
         wanted |= {"offset": (file.first, file.last)}
         wanted |= {"journal": (file.journal, file.journal)} if file.journal else {}
+    elif file.first >= _END_US:  # no file that is in shape holds it
+        return "its window_starts are not those of its name"
     else:
         start = _EPOCH + timedelta(microseconds=file.first)
         wanted |= {"window_start": (start, start), "sequence": (file.last, file.last)}
@@ -218,8 +242,7 @@ def _misnamed(metadata: Any, file: LandedFile) -> str | None:
     for column, (low, high) in wanted.items():
         if column not in names:
             return f"has no column {column!r}"
-        index = names.index(column)
-        stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+        stats = _statistics(metadata, column)
         if any(item is None or not item.has_min_max for item in stats):
             return f"carries no statistics for {column!r}"
         if stats and (min(item.min for item in stats) != low or max(item.max for item in stats) != high):

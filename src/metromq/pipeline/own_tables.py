@@ -170,7 +170,7 @@ def _judged(messages: DataFrame, model: Payloads) -> DataFrame:
         "_fields", F.from_json("payload_json", schema, options)
     )
     bad = F.col(f"_fields.{_BAD}").isNotNull()
-    reason = F.when(F.col("payload_json").isNull(), "it is not JSON, or has a name twice").when(
+    reason = F.when(F.col("payload_json").isNull(), "it is not JSON, has a name twice or is nested too deep").when(
         ~F.col("payload_json").rlike(r"^\s*\{"), "it is no object"
     )
     for name, kind in declared.columns.items():
