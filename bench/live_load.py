@@ -2,7 +2,8 @@
 
 A process of one thread, which sleeps between messages and so leaves the cores to what is measured. It stands for
 clients on machines of their own: where the system lets it, it goes before everybody else when its moment comes, so that
-the times are the broker's and not those of a client that waits for a core.
+the times are the broker's and not those of a client that waits for a core. On a virtual machine, moments in which the
+host gave a core to others (steal) are left out, and told: they fall on whoever is measured then.
 """
 
 import json
@@ -11,8 +12,9 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from bench.generator import connect, packet, some
 
@@ -21,6 +23,8 @@ TOPIC = "live/air"
 TICK_S = 0.001
 STAMP_BYTES = 20
 POINTS = (50, 90, 99, 99.9)
+SLICE_NS = 100_000_000  # what came in one of these counts, or not, as a whole
+STEAL = 8  # the column of /proc/stat
 
 
 class Traffic:
@@ -33,8 +37,9 @@ class Traffic:
         self._size = len(packet(TOPIC, payload=bytes(STAMP_BYTES)))
         self._rest = b""
         self._due_ns = time.monotonic_ns()
-        self._waits: list[int] = []
+        self._count = 0
         self._first_ns = self._due_ns
+        self._slices = Slices(stolen)
 
     def run(self) -> None:
         """Answers a line on standard input with a line, until it is closed."""
@@ -46,6 +51,7 @@ class Traffic:
                 self._listen()
             if time.monotonic_ns() >= self._due_ns:
                 self._publish()
+            self._slices.look(time.monotonic_ns())
             if orders in ready:
                 if not os.read(orders, 100):
                     return
@@ -62,15 +68,69 @@ class Traffic:
         now = time.monotonic_ns()
         size = self._size
         count = len(data) // size
-        self._waits += [now - int(data[end - STAMP_BYTES : end]) for end in range(size, count * size + 1, size)]
+        self._count += count
+        self._slices.add([now - int(data[end - STAMP_BYTES : end]) for end in range(size, count * size + 1, size)])
         self._rest = data[count * size :]
 
     def _tell(self) -> dict[str, float]:
-        """Of what came since it was last asked: messages a second, and milliseconds at each point."""
-        waits, self._waits = sorted(self._waits), []
+        """Of what came since it was last asked: messages a second, milliseconds at each point, and how much of the
+        time counts for these."""
+        waits, share = self._slices.taken()
+        waits.sort()
         began, self._first_ns = self._first_ns, time.monotonic_ns()
+        count, self._count = self._count, 0
         told = {f"p{point:g}": waits[int(len(waits) * point / 100)] / 1e6 for point in POINTS if waits}
-        return told | {"rate": len(waits) / (self._first_ns - began) * 1e9}
+        return told | {"rate": count / (self._first_ns - began) * 1e9, "share": share}
+
+
+class Slices:
+    """Waits, slice by slice. A slice in which the host took something counts for nothing, nor does the next one: what
+    was delayed may have come then."""
+
+    def __init__(self, stolen: Callable[[], int]) -> None:
+        self._stolen = stolen
+        self._taken = stolen()
+        self._ends_ns = 0
+        self._disturbed = True
+        self._open: list[int] = []
+        self._kept: list[int] = []
+        self._other: list[int] = []
+        self._good = self._all = 0
+
+    def add(self, waits: list[int]) -> None:
+        self._open += waits
+
+    def look(self, now_ns: int) -> None:
+        """Ends a slice whose time is over."""
+        if now_ns < self._ends_ns:
+            return
+        before, self._taken = self._taken, self._stolen()
+        earlier, self._disturbed = self._disturbed, self._taken != before
+        if self._disturbed or earlier:
+            self._other += self._open
+        else:
+            self._kept += self._open
+            self._good += 1
+        self._all += 1
+        self._open = []
+        self._ends_ns = now_ns + SLICE_NS
+
+    def taken(self) -> tuple[list[int], float]:
+        """The waits that count, and the share of slices that they are from; then it begins anew.
+
+        Where the host left nothing alone, all waits count, and the share is 0.
+        """
+        waits, share = self._kept or self._other, self._good / max(self._all, 1)
+        self._kept, self._other, self._good, self._all = [], [], 0, 0
+        return waits, share
+
+
+def stolen() -> int:
+    """What the host took from this machine so far, in ticks; 0 where nobody tells."""
+    try:
+        return int(Path("/proc/stat").read_text().split(maxsplit=STEAL + 1)[STEAL])
+    except OSError:
+        return 0
 
 
 class Load:

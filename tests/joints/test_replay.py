@@ -17,12 +17,13 @@ from contextlib import ExitStack
 import pytest
 
 from tests.cli.cities import CityProcess, city_process, environment, wait_for, write_city
-from tests.clients.paho_client import V5, V311, Paho, client
+from tests.clients.paho_client import V5, V311, Paho, client, properties, unique
 
 pytestmark = pytest.mark.timeout(240)
 HOMES = ("b00", "b11", "b22")
 AREAS = ("0/1/2/3", "1/2/0/0", "3/3/1/0")
 END = b"the end"
+KEPT = properties("CONNECT", SessionExpiryInterval=3600)
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +211,54 @@ def test_other_peoples_client(city: CityProcess) -> None:
     finally:
         reader.kill()  # it ends by itself just now, and SIGTERM in that moment may leave it waiting
         reader.wait(timeout=30)
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+def test_a_session_keeps_what_it_has(city: CityProcess, version: int) -> None:
+    """Plain first: the replay is refused. Replay first: the plain subscription holds, also when the replay ends."""
+    word = f"keeps{version}"
+    topic, topic_filter = f"{AREAS[1]}/{word}", f"+/+/+/+/{word}"
+    replay = f"$replay/since/1s/{topic_filter}"
+    refused = [0x83] if version == V5 else [0x80]
+    with client(city.place("b00")[1], version) as reader, client(city.place("b22")[1], V5) as who:
+        assert reader.subscribe(topic_filter, 1) == [1]
+        assert reader.subscribe(replay) == refused
+        reader.paho.unsubscribe(replay)
+        who.publish(topic, b"by its own", 1)
+        message = reader.messages.get(timeout=30)
+        assert (message.payload, message.qos) == (b"by its own", 1)
+    with client(city.place("b00")[1], version) as reader, client(city.place("b22")[1], V5) as who:
+        assert reader.subscribe(replay) == [0]
+        assert reader.subscribe(topic_filter, 1) == [1]
+        reader.paho.unsubscribe(replay)
+        reader.subscribe("behind it")
+        who.publish(topic, b"after the replay", 1)
+        while message.payload != b"after the replay":  # the replay may have sent what is one second old
+            message = reader.messages.get(timeout=30)
+        assert message.qos == 1
+        assert reader.nothing_more()
+
+
+def test_a_session_that_moves_leaves_its_replay_behind(city: CityProcess) -> None:
+    word, name = "moves", unique("mover")
+    own, other = f"{AREAS[2]}/{word}/own", f"{AREAS[2]}/{word}/other"
+    there, here = Paho(V5, name, clean=False), Paho(V5, name, clean=False)
+    assert there.connect(city.place("b00")[1], properties=KEPT)[0] == 0
+    try:
+        there.subscribe(own, 1)
+        there.subscribe(f"$replay/since/10m/{other}")
+        with client(city.place("b22")[1], V5) as who:
+            who.publish(other, b"live", 1)
+            message = there.messages.get(timeout=30)
+            while message.topic == "$replay/notice":  # other tests kill brokers
+                message = there.messages.get(timeout=30)
+            assert message.payload == b"live"
+            there.paho.on_disconnect = lambda *_: there.paho.disconnect()  # it does not come back
+            assert here.connect(city.place("b11")[1], properties=KEPT)[0] == 0
+            who.publish(other, b"for nobody", 1)
+            who.publish(own, b"own", 1)
+            assert here.messages.get(timeout=30).payload == b"own"
+            assert here.nothing_more()
+    finally:
+        there.close()
+        here.close()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from metromq.errors import BytesDamaged
 from metromq.federation.coordination.facts import AREA, Fact
-from metromq.federation.links.frames import Announcement, Facts, Interest, decode_frame, encode_frame
+from metromq.federation.links.frame_bytes import decode_frame, encode_frame
+from metromq.federation.links.frames import Announcement, Facts, Interest
 from metromq.federation.links.inbox import DELIVER, SHARE, Inbox
 from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session.records import encode_cursor

@@ -97,5 +97,5 @@ def test_too_many_are_left_to_the_journal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_gate_asks_the_replay_whose_filter_matches() -> None:
     client, gate = Client(), Gate()
     gate.followings = [client.following]
-    assert gate.takes(Message("a/b", b""), ())
-    assert not gate.takes(Message("c", b""), ())
+    assert gate.takes(Message("a/b", b""))
+    assert not gate.takes(Message("c", b""))

@@ -122,6 +122,9 @@ class Desk(ReplayDesk):
                 reasons.NOT_AUTHORIZED,
                 f"the user may not replay {topic_filter}: the access list needs `topic read {SINCE_RIGHT}`",
             )
+        refusal = _had_already(session, wanted.filter, topic_filter)
+        if refusal is not None:
+            return refusal
         if len(self._streams) >= self._most_clients:
             return Refusal(reasons.QUOTA_EXCEEDED, f"{self._most_clients} replays are under way at this broker already")
         output = connection.output
@@ -142,7 +145,7 @@ class Desk(ReplayDesk):
         }
         self._tell(channel.STREAM, self._number, self._client(session) | job)
         live = Subscription(topic_filter, 0, wanted.no_local, wanted.retain_as_published, 2)
-        self._hub.subscriptions.subscribe(session, live, identifier)
+        self._hub.subscriptions.follow(session, live, identifier)
         return None
 
     def _write(self, output: ClientOutput, data: bytes) -> None:
@@ -166,13 +169,16 @@ class Desk(ReplayDesk):
     def _follow(self, session: Session, name: str, topic_filter: str, packets: PacketWriter, version: int) -> Following:
         log = self._hub.commits.log
         assert log is not None
+        for earlier in _followings(session):
+            if earlier.name == name:  # the client asks again: from the beginning
+                self._end(session, earlier)
         following = Following(
             name, topic_filter, packets, version, self._hub.name, log.next_offset, self._journal_number
         )
         gate = session.gate
         if not isinstance(gate, Gate):
             gate = session.gate = Gate()
-        gate.followings = [one for one in gate.followings if one.name != name] + [following]
+        gate.followings = [*gate.followings, following]
         gate.is_holding = True
         return following
 
@@ -180,11 +186,10 @@ class Desk(ReplayDesk):
         return self._host.inbox.journal_number(peer) if self._host is not None else 0
 
     def unsubscribe(self, session: Session, full_filter: str) -> bool:
-        gate = session.gate
-        found = [one for one in gate.followings if one.name == full_filter] if isinstance(gate, Gate) else []
+        found = [one for one in _followings(session) if one.name == full_filter]
         for following in found:
             self._end(session, following)
-            self._hub.subscriptions.unsubscribe(session, following.topic_filter)
+            self._hub.subscriptions.unfollow(session, following.topic_filter)
         return bool(found)
 
     def _end(self, session: Session, following: Following) -> None:
@@ -322,3 +327,25 @@ class Desk(ReplayDesk):
     async def close(self) -> None:
         self._streams, self._fetches = {}, {}
         await self._process.close()
+
+
+def _followings(session: Session) -> list[Following]:
+    """The replays of its connection, those that are live included."""
+    return session.gate.followings if isinstance(session.gate, Gate) else []
+
+
+def _had_already(session: Session, name: str, topic_filter: str) -> Refusal | None:
+    """A session has each filter once: what follows a replay would take the place of its own subscription."""
+    grant = session.grants.get(topic_filter)
+    if grant is not None and not grant.of_replay:
+        return Refusal(
+            reasons.IMPLEMENTATION_SPECIFIC_ERROR,
+            f"the session has subscribed to {topic_filter} itself: replay it with a client identifier of its own",
+        )
+    for following in _followings(session):
+        if following.topic_filter == topic_filter and following.name != name:
+            return Refusal(
+                reasons.IMPLEMENTATION_SPECIFIC_ERROR,
+                f"the session replays {topic_filter} already: first UNSUBSCRIBE from {following.name}",
+            )
+    return None

@@ -148,7 +148,7 @@ class Gate(LiveGate):
         super().__init__()
         self.followings: list[Following] = []
 
-    def takes(self, message: Message, identifiers: tuple[int, ...]) -> bool:
+    def takes(self, message: Message) -> bool:
         for following in self.followings:
             if matches(following.topic_filter, message.topic):
                 return following.takes(message)

@@ -32,6 +32,8 @@ OTHER_JOURNAL: Final = "journal"
 BAD: Final = "bad"
 BUSY: Final = "busy"
 
+NOT_SHARED: Final = "a shared subscription cannot be replayed: leave $share/GROUP/ out"
+
 _COUNT: Final = struct.Struct("<II")  # bytes of the head, records
 
 
@@ -41,7 +43,7 @@ def split_since(name: str) -> tuple[str, str]:
     if not slash or not topic_filter or not start:
         raise UsageError(f"{name} lacks something: it is {SINCE_PREFIX}10m/FILTER")
     if topic_filter.startswith("$share/"):
-        raise UsageError("a shared subscription cannot be replayed: leave $share/GROUP/ out")
+        raise UsageError(NOT_SHARED)
     return start, topic_filter
 
 

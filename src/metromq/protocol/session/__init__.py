@@ -2,7 +2,7 @@
 
 from metromq.protocol.session import access, layout, records, store
 from metromq.protocol.session.access import Access, AccessDecision, Peer
-from metromq.protocol.session.backlog import SENT, Backlog, Entry, LinkBacklog
+from metromq.protocol.session.backlog import SENT, Backlog, Entry, LinkBacklog, sequence_of
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.connection import Connection
 from metromq.protocol.session.counters import BrokerCounters
@@ -77,6 +77,7 @@ __all__ = [
     "records",
     "recover",
     "replayed",
+    "sequence_of",
     "store",
     "unpack_seen",
 ]

@@ -272,6 +272,12 @@ def packet_id_of(sequence: int) -> int:
     return sequence % 65535 + 1
 
 
+def sequence_of(packet_id: int, newest: int) -> int:
+    """The last number up to `newest` that has this packet identifier; beyond it, where the count was set back since."""
+    sequence = newest - (newest + 1 - packet_id) % 65535
+    return sequence if sequence > 0 else sequence + 65535
+
+
 @final
 class Backlogs:
     """Works on the backlogs of clients and of links alike."""

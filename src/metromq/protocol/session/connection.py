@@ -349,7 +349,6 @@ class Connection(NetworkConnection):
             self._be_looked_at()
             self._no_newcomer()
             self.peer = self.peer.settled()
-            session.gate = None  # replays end with the connection that asked for them
             hub.connections.entered()
             hub.delivery.resume(session)
 

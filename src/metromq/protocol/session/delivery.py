@@ -134,7 +134,7 @@ class Delivery:
         if output is None:
             return
         gate = target.session.gate
-        if gate is not None and gate.takes(message, target.identifiers):
+        if gate is not None and not target.is_own and gate.takes(message):
             return
         if not output.room():
             output.dropped += 1

@@ -12,6 +12,9 @@ class LiveGate:
     def __init__(self) -> None:
         self.is_holding = False  # messages wait here, so none may take the short way
 
-    def takes(self, message: Message, identifiers: tuple[int, ...]) -> bool:
-        """A message for the session at QoS 0. True: the gate has sent it, keeps it, or knows that it was sent."""
+    def takes(self, message: Message) -> bool:
+        """A message that no subscription of the session's own asks for, only what follows a replay, at QoS 0.
+
+        True: the gate has sent it, keeps it, or knows that it was sent.
+        """
         return False

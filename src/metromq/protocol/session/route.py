@@ -97,7 +97,7 @@ def route_to(receivers: Iterable[Receiver]) -> Route:
                 targets.append(receiver.target())
             else:
                 targets[place] = targets[place].with_grant(receiver)
-            gate = receiver.session.gate
+            gate = receiver.session.gate if receiver.of_replay else None
             if receiver.no_local or receiver.identifier or (gate is not None and gate.is_holding):
                 route.plain = False
         elif isinstance(receiver, ShareGroup):

@@ -49,6 +49,7 @@ class Grant(Receiver):
         self.retain_handling: u8 = retain_handling
         self.no_local = no_local
         self.retain_as_published = retain_as_published
+        self.of_replay = False  # what follows a replay: it ends with the connection, and is written down nowhere
         self._target: RouteTarget | None = None
 
     def target(self) -> "RouteTarget":
@@ -163,6 +164,7 @@ class Session:
         last = next(reversed(grants.values()), None) if isinstance(grants, dict) else grants
         if (
             last is not None
+            and not last.of_replay
             and last.share == share
             and last.qos == qos
             and last.no_local == no_local
@@ -183,6 +185,7 @@ class RouteTarget:
         self.qos = 0
         self.retain_as_published = False
         self.no_local = False
+        self.is_own = False  # by a subscription of the session's own, not only by what follows a replay
         self.identifiers: tuple[int, ...] = ()
         self.grants: list[Grant] = []
 
@@ -191,6 +194,7 @@ class RouteTarget:
         self.qos = max(self.qos, grant.qos)
         self.retain_as_published = self.retain_as_published or grant.retain_as_published
         self.no_local = self.no_local or grant.no_local
+        self.is_own = self.is_own or not grant.of_replay
         if grant.identifier:
             self.identifiers = (*self.identifiers, grant.identifier)
 

@@ -234,7 +234,8 @@ class Sessions:
         if not backlog.durable:
             backlog.durable = True
             for full_filter, grant in session.grants.items():
-                self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
+                if not grant.of_replay:
+                    self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant))
 
     def record_seen(self, session: Session) -> None:
         """What a session has had elsewhere is written down, and what its client has sent there and not released."""
@@ -266,6 +267,9 @@ class Sessions:
         """The connection has ended; `clean`: with a DISCONNECT that removes the will [MQTT-3.14.4-3]."""
         session.connection = None
         session.output = None
+        if session.gate is not None:  # replays end with the connection that asked for them
+            session.gate = None
+            self._subscriptions.end_replays(session)
         self._counters.disconnects += 1
         if clean:
             session.will = None

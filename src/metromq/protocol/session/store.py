@@ -106,7 +106,8 @@ def copy_of(session: Session) -> Session:
     copy.connection = session.connection
     copy.detached_wall_us = session.detached_wall_us
     for full_filter, grant in session.grants.items():
-        copy.put_grant(full_filter, grant)
+        if not grant.of_replay:
+            copy.put_grant(full_filter, grant)
     copy.wanted_us = session.wanted_us.copy() if session.wanted_us is not None else None
     if session.incoming:
         copy.incoming = session.incoming.copy()

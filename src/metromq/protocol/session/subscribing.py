@@ -4,11 +4,12 @@ from typing import Final, final
 
 from metromq.errors import ProtocolViolation
 from metromq.protocol import reasons
-from metromq.protocol.replay import ROOT
+from metromq.protocol.replay import NOT_SHARED, ROOT
 from metromq.protocol.session.access import Access
 from metromq.protocol.session.commits import Waiter
 from metromq.protocol.session.hub import Hub
 from metromq.protocol.session.network_connection import NetworkConnection
+from metromq.protocol.session.replay_desk import Refusal
 from metromq.protocol.session.session import Session
 from metromq.protocol.topics.names import split_shared, validate_filter
 from metromq.protocol.wire.encoding import encode
@@ -54,11 +55,11 @@ class Subscribing:
         for wanted in subscribe.subscriptions:
             validate_filter(wanted.filter)
             share, filter = split_shared(wanted.filter)
-            if wanted.filter.partition("/")[0] == ROOT:
-                codes.append(self._replay(wanted, subscribe.identifier, why))
-                continue
             if share and wanted.no_local:  # [MQTT-3.8.3-4]
                 raise ProtocolViolation("No Local on a shared subscription [MQTT-3.8.3-4]")
+            if filter.partition("/")[0] == ROOT:
+                codes.append(self._replay(wanted, share, subscribe.identifier, why))
+                continue
             code = self._subscription_code(session, wanted, filter)
             codes.append(code)
             if code <= 2:
@@ -67,8 +68,11 @@ class Subscribing:
         for wanted, new in granted:
             hub.retained.subscribed(session, wanted.filter, new)
 
-    def _replay(self, wanted: Subscription, identifier: int, why: list[str]) -> int:
-        refusal = self._hub.replay.subscribe(self._connection, self._session, wanted, identifier)
+    def _replay(self, wanted: Subscription, share: str, identifier: int, why: list[str]) -> int:
+        if share:
+            refusal: Refusal | None = Refusal(reasons.TOPIC_FILTER_INVALID, NOT_SHARED)
+        else:
+            refusal = self._hub.replay.subscribe(self._connection, self._session, wanted, identifier)
         if refusal is None:
             return 0  # a replay comes at QoS 0
         why.append(refusal.text)

@@ -40,36 +40,63 @@ class Subscriptions:
 
     def subscribe(self, session: Session, wanted: Subscription, identifier: int) -> bool:
         """Grants a subscription that has been checked; returns whether it is new."""
-        share, filter = split_shared(wanted.filter)
+        share, _ = split_shared(wanted.filter)
         qos = min(wanted.qos, self._settings.max_qos)
         grant = session.grant(
             share, qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling, identifier
         )
-        if self._city.joined and wanted.filter not in session.grants:
-            session.wants_since(wanted.filter, self._clock.wall_us)
-        new = self._routes.add(wanted.filter, grant)
+        old = session.grants.get(wanted.filter)
+        self._add(session, wanted.filter, grant)
+        return old is None or old.of_replay  # which the client does not have under this name
+
+    def follow(self, session: Session, wanted: Subscription, identifier: int) -> None:
+        """The same for what comes after a replay, at QoS 0; what is retained comes with the replay."""
+        grant = Grant(session, "", 0, wanted.no_local, wanted.retain_as_published, 2, identifier)
+        grant.of_replay = True
+        self._add(session, wanted.filter, grant)
+
+    def _add(self, session: Session, full_filter: str, grant: Grant) -> None:
+        share, filter = split_shared(full_filter)
+        if self._city.joined and full_filter not in session.grants:
+            session.wants_since(full_filter, self._clock.wall_us)
+        new = self._routes.add(full_filter, grant)
         self._counters.subscribes += 1
         if new and self._topic_counts.recording:  # one that is granted again is no further subscriber
             count = self._topic_counts.of(filter)
             count.opened += 1
             count.most_subscribers = max(count.most_subscribers, self._routes.subscriptions(filter, share))
-        if session.backlog.durable:
-            self._commits.append(records.SUBSCRIBED, store.pack_grant(wanted.filter, grant), True)
+        if session.backlog.durable and not grant.of_replay:
+            self._commits.append(records.SUBSCRIBED, store.pack_grant(full_filter, grant), True)
         if new:
             self._interested(filter, share)
-        return new
 
     def unsubscribe(self, session: Session, full_filter: str) -> bool:
-        if full_filter not in session.grants:
+        grant = session.grants.get(full_filter)
+        if grant is None or grant.of_replay:
             return False
-        self.drop(session, full_filter)
-        self._counters.unsubscribes += 1
-        if self._topic_counts.recording:
-            self._topic_counts.of(split_shared(full_filter)[1]).closed += 1
+        self._give_up(session, full_filter)
         backlog = session.backlog
         if backlog.durable:
             self._commits.append(records.UNSUBSCRIBED, Packer().u32(backlog.number).text(full_filter).done(), True)
         return True
+
+    def unfollow(self, session: Session, full_filter: str) -> None:
+        """Ends what came after a replay; a subscription that has taken its place stays."""
+        grant = session.grants.get(full_filter)
+        if grant is not None and grant.of_replay:
+            self._give_up(session, full_filter)
+
+    def _give_up(self, session: Session, full_filter: str) -> None:
+        self.drop(session, full_filter)
+        self._counters.unsubscribes += 1
+        if self._topic_counts.recording:
+            self._topic_counts.of(split_shared(full_filter)[1]).closed += 1
+
+    def end_replays(self, session: Session) -> None:
+        """Its connection is gone."""
+        for full_filter, grant in list(session.grants.items()):
+            if grant.of_replay:
+                self.drop(session, full_filter)
 
     def restore(self, full_filter: str, grant: Grant) -> None:
         """A subscription that the journal, or another broker, knows of."""
