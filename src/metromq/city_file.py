@@ -1,6 +1,7 @@
 """A city's file: read strictly, with every mistake told by its field, and written again as text."""
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -32,6 +33,14 @@ def load_city(path: Path, environ: Mapping[str, str] | None = None) -> City:
 def check_city(path: Path, environ: Mapping[str, str]) -> list[ConfigError]:
     """Every problem that `load_city` would meet."""
     return read_settings(City, path, environ, PREFIX)[1]
+
+
+def secret_place(city: City, path: Path) -> Path | None:
+    """The file that holds the secret of a city that was read from `path`; None: a preset, or the environment has it."""
+    if city.links.secret_file is not None or city.links.secret is None or not path.is_file():
+        return city.links.secret_file
+    links = tomllib.loads(path.read_text(encoding="utf-8")).get("links", {})
+    return path if "secret" in links else None
 
 
 def load_preset(name: str) -> City:

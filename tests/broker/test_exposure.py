@@ -8,6 +8,7 @@ import pytest
 
 from metromq.broker import exposed
 from metromq.broker.exposure import is_open
+from metromq.city_file import load_city, secret_place
 from metromq.config import Auth, Config, Listener
 from metromq.telemetry import TelemetryWindow, spool_window
 from tests.peers import open_directory
@@ -64,6 +65,42 @@ def test_the_secret_of_a_city(place: Path) -> None:
     secret.chmod(0o644)
     (found,) = exposed(_config(place), secret)
     assert found.what == "the city's secret"
+
+
+CITY = """\
+name = "test"
+routing = "flood-subscriptions"
+[[brokers]]
+name = "b0"
+listen = "127.0.0.1:1"
+[links]
+"""
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_the_secret_of_a_city_in_the_citys_own_file(place: Path, mode: int) -> None:
+    file = place / "city.toml"
+    file.write_text(CITY + 'secret = "a secret for one machine only"\n')
+    file.chmod(mode)
+    found = list(exposed(_config(place), secret_place(load_city(file), file)))
+    told = [("the city's secret", file, f"chmod o-rwx {file}")] if mode == 0o644 else []
+    assert [(one.what, one.path, one.remedy) for one in found] == told
+
+
+def test_a_citys_file_whose_secret_is_elsewhere_may_be_open(place: Path) -> None:
+    file, secret = place / "city.toml", place / "secret"
+    file.write_text(CITY)
+    from_outside = load_city(file, {"METROMQ_CITY_LINKS__SECRET": "a secret of the environment"})
+    assert secret_place(from_outside, file) is None
+    secret.write_text("a secret in its own file")
+    file.write_text(CITY + f'secret_file = "{secret}"\n')
+    assert secret_place(load_city(file), file) == secret
+
+
+def test_a_preset_has_no_file_to_close(place: Path) -> None:
+    file = place / "city.toml"
+    file.write_text(CITY + 'secret = "a secret for one machine only"\n')
+    assert secret_place(load_city(file), place / "geographic") is None
 
 
 def test_what_nobody_can_reach_is_not_open(place: Path) -> None:

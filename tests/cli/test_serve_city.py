@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from metromq.control.data_directory import read_place
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import City, grid_city
 from tests.cli.cities import DEADLINE_S, environment, metromq, wait_for
-from tests.peers import free_ports
+from tests.peers import free_ports, open_directory
 
 
 def city(ports: tuple[int, ...]) -> City:
@@ -58,9 +59,10 @@ def test_peers_elsewhere() -> None:
 
 
 @contextlib.contextmanager
-def serve(*words: str) -> Iterator[None]:
+def serve(*words: str, log: Path = Path(os.devnull)) -> Iterator[None]:
     command = [sys.executable, "-m", "metromq.cli.main", "serve", "--durability", "memory", *words]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment())
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stderr=file, env=environment())
     try:
         yield
     finally:
@@ -93,3 +95,14 @@ def test_two_brokers_started_by_hand_find_each_other(tmp_path: Path) -> None:
         assert len(json.loads(metromq("status", "--data", data, "--json").stdout)["brokers"]) == 2
     assert metromq("explain", "2/0/x", "--data", data, check=False).returncode == 2, "a preset knows nothing of DIR"
     assert not list(tmp_path.glob("data/*/broker.json"))
+
+
+def test_a_citys_file_with_a_secret_that_others_can_read_is_told_of() -> None:
+    with open_directory() as place:
+        file, log = place / "city.toml", place / "log"
+        file.write_text(city_text(city(tuple(free_ports(2)))))
+        file.chmod(0o644)
+        with serve("--city", str(file), "--name", "b00", "--data", str(place / "data"), log=log):
+            wait_for(lambda: "ready" in log.read_text(), "the start")
+        assert "other users of this machine can read the city's secret" in log.read_text()
+        assert f"chmod o-rwx {file}" in log.read_text()

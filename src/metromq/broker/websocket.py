@@ -9,7 +9,7 @@ from typing import cast, final
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
-from websockets.protocol import State
+from websockets.protocol import Protocol, State
 from websockets.typing import Subprotocol
 
 from metromq.broker.doorstep import Knock, TlsDoor
@@ -100,8 +100,19 @@ def greeted(cycle: WriteCycle, tls: TlsDoor | None) -> type[ServerConnection]:
         def connection_lost(self, exc: Exception | None) -> None:
             self.not_secured()
             super().connection_lost(exc)
+            _let_go(self.protocol)
 
     return Greeted
+
+
+def _let_go(protocol: Protocol) -> None:
+    """What parses holds what it parses for, also through the error that ended it: so nothing would free itself."""
+    protocol.parser.close()
+    error: BaseException | None
+    for error in (protocol.parser_exc, protocol.handshake_exc):
+        while error is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
 
 
 def _check_origin(origins: Origins, socket: ServerConnection, request: Request) -> Response | None:
