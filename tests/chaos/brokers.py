@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from tests.chaos.relay import Relay, Way
 T = TypeVar("T")
 DEADLINE_S = 120.0  # far beyond what any machine needs; only a hang reaches it
 TICK_S = 0.1
+LEAST_S = 1e-6  # between two moments that were told
 STALL_S = 0.5  # who takes longer to answer may miss hellos, as if it had been frozen
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
@@ -140,6 +141,32 @@ class BrokerProcess:
         return broker_from_json(await get_json(self.http, "/status"))
 
 
+class CityTime:
+    """Goes on by ticks, and stands still until the next one is given. It is never the same twice: what happens
+    while it stands still has an order, too."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.ticked = 0.0
+        self._clock = clock
+        self._since = clock()
+        self._told = 0.0
+        self._telling = threading.Lock()  # clients have threads of their own
+
+    def tick(self) -> None:
+        with self._telling:
+            self.ticked += TICK_S
+            self._since = self._clock()
+
+    def held_s(self) -> float:
+        """How long ago the last tick was."""
+        return self._clock() - self._since
+
+    def now(self) -> float:
+        with self._telling:
+            self._told = max(self._told + LEAST_S, self.ticked + min(self.held_s(), TICK_S))
+            return self._told
+
+
 class Brokers:
     """All of them, on an event loop of their own that carries their links and keeps the city's time.
 
@@ -156,8 +183,7 @@ class Brokers:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
-        self._now = 0.0
-        self._since = time.monotonic()
+        self._time = CityTime(time.monotonic)
         self.problem = ""
         self.unanswered = ""  # why the last broker that did not answer did not
         self.stalls: list[tuple[float, float]] = []  # from when to when the machine was too slow
@@ -243,21 +269,20 @@ class Brokers:
 
     @property
     def now(self) -> float:
-        return self._now + min(time.monotonic() - self._since, TICK_S)
+        return self._time.now()
 
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            is_slow = time.monotonic() - self._since > STALL_S
+            is_slow = self._time.held_s() > STALL_S
             try:
                 slow = await asyncio.gather(*(self._pulse(broker) for broker in self.by_name.values()))
             except Exception as error:  # whatever it is, a clock that stops must say why
                 self.problem = str(error) if isinstance(error, StandsStill) else repr(error)
                 return
             if is_slow or any(slow):
-                self.stalls.append((self._now, self._now + TICK_S))
-            self._now += TICK_S
-            self._since = time.monotonic()
+                self.stalls.append((self._time.ticked, self._time.ticked + TICK_S))
+            self._time.tick()
 
     async def _pulse(self, broker: BrokerProcess) -> bool:
         """Waits for an answer, if there should be one; whether that took long."""

@@ -8,7 +8,7 @@ import pytest
 
 from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import History, history_of, parse_history
-from tests.chaos.brokers import FAKETIME
+from tests.chaos.brokers import FAKETIME, TICK_S, CityTime
 from tests.chaos.ensemble import is_there as has_servers
 from tests.chaos.live import LiveStorm
 from tests.chaos.playing import STEPS, live_history, play_live
@@ -42,6 +42,20 @@ def test_the_storms_on_overlays_have_their_own_faults() -> None:
         for step in live_history(seed, SHORT, "overlay", coordination).steps
     }
     assert made >= {"topple", "restore", "fall", "rise", "fell", "hire", "away", "back", "unreach"}
+
+
+def test_what_happens_while_the_city_stands_still_has_an_order() -> None:
+    """A message of one connection came in the moment in which the next one was opened (seed 70228)."""
+    clock = [100.0]
+    city = CityTime(lambda: clock[0])
+    clock[0] += 5.0
+    told = [city.now() for _ in range(3)]
+    assert told == sorted(set(told))
+    assert told[0] == TICK_S
+    assert told[-1] < TICK_S + 0.001, "it stands still all the same"
+    city.tick()
+    clock[0] += 0.05
+    assert city.now() == pytest.approx(1.5 * TICK_S)
 
 
 @pytest.mark.timeout(900)

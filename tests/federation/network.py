@@ -7,7 +7,7 @@ from metromq.federation.city import City
 from metromq.federation.distribution import Distribution
 from metromq.federation.effects import Drain, Effect, NeighboursChanged, Send
 from metromq.federation.links.batch import CHECK, LinkMessage, decode_batch, encode_batch
-from metromq.federation.links.frames import encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, SHARE, Inbox
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, HOP_LIMIT

@@ -8,7 +8,8 @@ from metromq.city_file import validate_city
 from metromq.errors import ConfigError, ProtocolViolation
 from metromq.federation.city import Areas, City, grid_city
 from metromq.federation.effects import Send
-from metromq.federation.links.frames import Hello, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import Hello
 from metromq.federation.node import Node
 
 HERE = grid_city("geographic", count=4)

@@ -22,7 +22,8 @@ from metromq.federation.description import (
     without_broker,
 )
 from metromq.federation.effects import CityFollowed, Keep, Send
-from metromq.federation.links.frames import Facts, Hello, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import Facts, Hello
 from metromq.federation.node import Node
 from tests.federation.network import Network
 

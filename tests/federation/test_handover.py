@@ -21,7 +21,7 @@ from metromq.federation.effects import Drain, Effect, HandOver, Keep, Release, R
 from metromq.federation.handover import HOLD_US, LIMITS_US, Handover
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, LinkMessage
-from metromq.federation.links.frames import decode_frame, encode_frame
+from metromq.federation.links.frame_bytes import decode_frame, encode_frame
 from metromq.federation.links.inbox import DELIVER, DISTRIBUTE, Inbox
 from metromq.federation.node import Node
 from metromq.federation.routing.geographic import AreaSuccession

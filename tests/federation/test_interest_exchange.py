@@ -5,14 +5,8 @@ import pytest
 from metromq.errors import PeerViolation
 from metromq.federation.city import grid_city
 from metromq.federation.effects import Keep, Replay, Send, SendRetained
-from metromq.federation.links.frames import (
-    Announcement,
-    Interest,
-    InterestRequest,
-    Owed,
-    RetainedRequest,
-    encode_frame,
-)
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import Announcement, Interest, InterestRequest, Owed, RetainedRequest
 from metromq.federation.node import Node
 
 

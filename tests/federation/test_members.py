@@ -13,7 +13,8 @@ from metromq.federation.directory import Directory
 from metromq.federation.effects import Keep, NeighboursChanged, Send, SessionFound
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.interest import PeerInterest
-from metromq.federation.links.frames import ClientClaim, InterestRequest, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import ClientClaim, InterestRequest
 from metromq.federation.node import Node
 from tests.federation.network import Network, joins, leaves
 

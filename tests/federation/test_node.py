@@ -11,6 +11,7 @@ from metromq.federation.coordination.coordinator import Greeting
 from metromq.federation.coordination.facts import AREA, FILTER, Fact
 from metromq.federation.distribution import Arrival, distribute
 from metromq.federation.effects import Effect, FactsLearnt, Keep, Replay, Reroute, RoutesChanged, Send, SendRetained
+from metromq.federation.links.frame_bytes import encode_frame
 from metromq.federation.links.frames import (
     VERSION,
     Announcement,
@@ -19,7 +20,6 @@ from metromq.federation.links.frames import (
     Interest,
     InterestRequest,
     RetainedRequest,
-    encode_frame,
 )
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, HANDOVER, OWNER

@@ -85,6 +85,7 @@ class Directory:
         # To others, and when: a link may be dead for a while before anybody sees it.
         self._told: dict[str, dict[str, tuple[int, ClientMoved]]] = {}
         self._circle = _circle(alive)
+        self._alive = frozenset(alive)
         self.living_count = len(alive)
         self._own: dict[str, _Own] = {}  # clients with a session here
         self._places: dict[str, _Place] = {}  # clients whose directory this broker is
@@ -205,10 +206,17 @@ class Directory:
         return [Send(keeper, ClientReleased(client, own.time_us))] if keeper != teller else []
 
     def living(self, alive: tuple[str, ...]) -> list[Effect]:
-        """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled."""
+        """Brokers came or went: clients whose directory changed are told again, unanswered questions are settled.
+
+        Who stood still is back without a new link, and has not heard who began anew meanwhile.
+        """
+        back = [peer for peer in alive if peer not in self._alive and peer != self._name]
         self._circle = _circle(alive)
+        self._alive = frozenset(alive)
         self.living_count = len(alive)
-        return self._tell_all([client for client, own in self._own.items() if own.told != self.keeper_of(client)])
+        effects = [effect for peer in back for effect in self.clean_starts.told_to(peer)]
+        moved = [client for client, own in self._own.items() if own.told != self.keeper_of(client)]
+        return effects + self._tell_all(moved)
 
     def member_left(self, peer: str) -> None:
         """It has left the city for good, and the sessions that it held went with it."""

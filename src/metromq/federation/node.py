@@ -24,6 +24,7 @@ from metromq.federation.greetings import Greetings
 from metromq.federation.handover import Handover
 from metromq.federation.interest import PeerInterest
 from metromq.federation.interest_exchange import InterestExchange
+from metromq.federation.links.frame_bytes import decode_frame
 from metromq.federation.links.frames import (
     ClientAnswer,
     ClientClaim,
@@ -47,7 +48,6 @@ from metromq.federation.links.frames import (
     WillsAnew,
     WillsFired,
     WillTold,
-    decode_frame,
 )
 from metromq.federation.outgoing_frames import NodeCounters, OutgoingFrames
 from metromq.federation.reach import Reach

@@ -9,6 +9,7 @@ from metromq.federation.coordination.coordinator import Beat, Greeting
 from metromq.federation.coordination.facts import AREA, Fact
 from metromq.federation.coordination.rumours import Rumour
 from metromq.federation.links.batch import CHECK, SYNC, LinkMessage, decode_batch, encode_batch
+from metromq.federation.links.frame_bytes import decode_frame, encode_frame
 from metromq.federation.links.frames import (
     OLDEST,
     VERSION,
@@ -29,8 +30,6 @@ from metromq.federation.links.frames import (
     Owed,
     Rest,
     RetainedRequest,
-    decode_frame,
-    encode_frame,
 )
 from metromq.federation.stages import FINAL
 from metromq.protocol.session.message import KIND_LINK, Message

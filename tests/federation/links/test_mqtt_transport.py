@@ -1,6 +1,9 @@
 """Parcels over MQTT: written past the client's core, a window of them at a time, settled by their PUBACKs."""
 
+from itertools import pairwise
+
 from metromq.federation.links.mqtt_transport import (
+    CONNECT_TIMEOUT_S,
     KEEPALIVE_S,
     MAX_BATCHES_UNDER_WAY,
     Line,
@@ -178,13 +181,14 @@ def test_a_peer_that_comes_by_itself_is_dialled_at_once() -> None:
     world.now = 100.0
     assert world.line is not None
     world.line.closed("the network is gone")
-    for _ in range(5):  # tries that are not answered: the pauses between them grow
+    for _ in range(5):  # tries that are refused: the pauses between them grow
         world.now += 10.0
         world.transport.tick(world.now)
-        world.now += 10.0
-        world.transport.tick(world.now)
+        world.line.closed("connection refused")
     hanging = world.line
     world.now += 0.01
+    world.transport.tick(world.now)
+    assert world.line is hanging
     world.transport.came(PEER)
     world.transport.tick(world.now)
     assert world.line is not hanging, "without the rest of the pause"
@@ -203,3 +207,22 @@ def test_a_peer_that_comes_by_itself_is_dialled_at_once() -> None:
     world.transport.came(PEER)
     world.transport.came("stranger")
     assert len(world.problems) == before, "a way that is open stays"
+
+
+def test_a_try_that_hung_was_a_pause() -> None:
+    """A kernel sends its SYN after 0, 1 and 3 seconds: with the next try at 5 the peer is missed for 2 s at most."""
+    world = World()
+    assert world.line is not None
+    world.now = 100.0
+    world.line.closed("the network is gone")
+    dialled: list[float] = []
+    line = world.line
+    while world.now < 160.0:
+        world.now += 0.1
+        world.transport.tick(world.now)
+        if world.line is not line:
+            line = world.line
+            dialled.append(world.now)
+    pauses = [later - earlier for earlier, later in pairwise(dialled)]
+    assert len(pauses) > 8
+    assert max(pauses) < CONNECT_TIMEOUT_S + 0.3

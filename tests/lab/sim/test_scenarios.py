@@ -27,4 +27,4 @@ def test_statements_that_nobody_understands_are_named() -> None:
         parse_scenario("city central 4\nann sings")
     with pytest.raises(UsageError, match="starts with its city"):
         parse_scenario("settle")
-    assert payloads("m9..m11,x") == ["m9", "m10", "m11", "x"]
+    assert payloads("m9..m11,x,(empty)") == ["m9", "m10", "m11", "x", ""]

@@ -359,6 +359,12 @@ def died(broker: str, apart: bool) -> Seen:
     return seen
 
 
+def began_anew_where_all_stood_still(since: float) -> Seen:
+    seen = began_anew("b0", 5.1)
+    seen.connections[-2].still_since = since
+    return seen
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
@@ -371,6 +377,8 @@ def died(broker: str, apart: bool) -> Seen:
         (died("b1", apart=True), set()),
         (died("b1", apart=False), {"clean start"}),
         (died("b0", apart=True), {"clean start"}),
+        (began_anew_where_all_stood_still(0.0), set()),
+        (began_anew_where_all_stood_still(2.0), {"clean start"}),
     ],
     ids=[
         "it comes by the session of before",
@@ -382,6 +390,8 @@ def died(broker: str, apart: bool) -> Seen:
         "its broker could tell nobody and died",
         "its broker could tell and died",
         "another broker died",
+        "its broker stood still since before the client was elsewhere",
+        "its broker stood still later than that",
     ],
 )
 def test_a_clean_start_voids_what_was_before(seen: Seen, expected: set[str]) -> None:

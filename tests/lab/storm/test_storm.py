@@ -60,14 +60,14 @@ def test_a_broker_that_lets_nothing_go_that_it_held_back_is_found(monkeypatch: p
 def test_an_owner_that_does_not_hand_over_what_others_may_have_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CatchUp, "hand_over", lambda self, effect: None)
     monkeypatch.setattr(CatchUp, "reroute", lambda self, effect: None)
-    assert any("lost" in found for seed in (233, *range(FIND_WITHIN)) for found in delegated(seed))
+    assert any("lost" in found for seed in (79, *range(FIND_WITHIN)) for found in delegated(seed))
 
 
 @pytest.mark.timeout(3600)
 def test_an_owner_that_also_hands_over_what_it_holds_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it held back goes to the new owner, and before that to the central broker, past what was held back first."""
     monkeypatch.setattr(CatchUp, "_held", lambda self: frozenset())
-    assert any("order" in found for seed in (5, *range(FIND_WITHIN)) for found in delegated(seed))
+    assert any("order" in found for seed in (4, *range(FIND_WITHIN)) for found in delegated(seed))
 
 
 def test_in_half_of_the_storms_a_client_publishes_without_a_pause_while_its_filter_changes_hands() -> None:
@@ -172,6 +172,11 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def never(*args: Any, **kwargs: Any) -> bool:
+    """For what answers yes or no: where it is compiled, nothing at all would be an error, and no storm needed."""
+    return False
+
+
 def ends_at_once(self: Departures, departure: Departure) -> None:
     self._hub.sessions.close(departure.session)
 
@@ -247,7 +252,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "a moved session is forgotten at once": (Departures, "_end_if_drained", lambda _: ends_at_once),
     "a moved session stays for ever": (Departures, "_end_if_drained", lambda _: nothing),
     "the old broker passes nothing on": (Departures, "tick", lambda _: nothing),
-    "pieces of a session bring no messages": (Arrivals, "_queue", lambda _: nothing),
+    "pieces of a session bring no messages": (Arrivals, "_queue", lambda _: never),
     "what is not released stays behind": (Arrivals, "_queue", leaves_what_was_confirmed),
     "brokers are not asked for markers": (Arrivals, "probe", lambda _: nothing),
     "a deletion is forgotten": (RetainedVersions, "accepts", remembers_no_deletion),
@@ -257,13 +262,13 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "a will fires when its client moves": (Roaming, "taken", fires_the_will),
     "nobody is told that a client has moved": (Directory, "moved", lambda _: lambda *_: []),
     "clocks are believed": (HybridClock, "stamp_us", lambda _: believes_its_own),
-    "clocks are not compared": (HybridClock, "compared", lambda _: nothing),
+    "clocks are not compared": (HybridClock, "compared", lambda _: never),
     "what was not acknowledged is not sent again": (Link, "lost", takes_all_for_acknowledged),
     "every broker serves a shared subscription": (ShareChoice, "serves", lambda _: lambda *_: True),
     "what waits is dropped when a session is taken over": (Departures, "begin", drops_what_waits),
     "notes about new subscriptions are lost": (Announcer, "changes_of_filter", lambda _: lambda *args: iter(())),
     "nobody looks back for a subscription that was told late": (CatchUp, "replay", lambda _: nothing),
-    "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: nothing),
+    "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: never),
     "a prefix stands for filters and is not announced": (Announcer, "_due", announces_no_prefix),
     "who was away does not hear that clients began anew": (CleanStarts, "began", lambda _: lambda *_: []),
     "what is confirmed is not on the disk yet": (Disk, "sync", lambda _: nothing),
@@ -272,14 +277,15 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
 
 # Seeds that found a bug which the first few do not: tried first, so that the test is quick.
 FOUND_BY: dict[str, tuple[int, ...]] = {
-    "a deletion is forgotten": (12,),
-    "repeats are not recognised": (29,),
-    "clocks are believed": (30,),
-    "clocks are not compared": (6,),
-    "a will fires when its client moves": (53,),
-    "what is not released stays behind": (433,),
-    "who was away does not hear that clients began anew": (303322, 305788),
-    "a prefix stands for filters and is not announced": (59,),
+    "a will fires when its client moves": (4,),
+    "clocks are believed": (6,),
+    "a deletion is forgotten": (7,),
+    "who was away does not hear that clients began anew": (7,),
+    "repeats are not recognised": (14,),
+    "a prefix stands for filters and is not announced": (27,),
+    "what is not released stays behind": (53,),
+    "nobody looks back for a subscription that was told late": (59,),
+    "clocks are not compared": (76,),
 }
 
 

@@ -16,14 +16,16 @@ from metromq.protocol import Unpacker
 from metromq.protocol.session import Entry, Hub, Message, SeenIds, Session, records, store, unpack_seen
 from metromq.protocol.topics import matches
 
+COMPARED_US: Final = 100_000  # clocks of brokers are compared better than this
 ORDER_S: Final = 1.0  # how long what is newer waits for what may be older and still on its way
 
 
 @final
 class ArrivingSession:
-    def __init__(self, number: int, taken_us: int, merges: bool) -> None:
-        self.number = number
-        self._taken_us = taken_us
+    def __init__(self, piece: Piece, merges: bool) -> None:
+        self.number = piece.number
+        self._taken_us = piece.taken_us
+        self._base = piece.base
         self.merges = merges  # into a session that is here already, and whose client goes on with it
         self.complete = False
         self.left_over: list[Entry] = []  # what came here for the session while it was away
@@ -36,9 +38,10 @@ class ArrivingSession:
     def came_by(self, piece: Piece) -> bool:
         """Whether the old broker begins the same move again, after a restart, and all of it has come before.
 
-        What it knows of subscriptions is as old as the move: the client may have asked for something else since.
+        What it knows of subscriptions is as old as the move: the client may have asked for something else since. Not
+        if another part of the session has come there meanwhile.
         """
-        is_same = piece.taken_us == self._taken_us and piece.number != self.number
+        is_same = piece.taken_us == self._taken_us and piece.base == self._base and piece.number != self.number
         return bool(piece.flags & FIRST) and self.complete and is_same
 
     def begins_behind(self, sequence: int) -> None:
@@ -120,12 +123,13 @@ class Arrivals:
         seen = unpack_seen(piece.seen)
         returns = session is not None and self._departures.has(piece.client)
         passes = returns and not self._departures.is_before(piece.client, piece.taken_us)
-        if passes:
+        if passes and session is not None:
             returns = False  # it has gone on from here already
+            session.arrival = piece.number  # so that a restart does not take what follows it for what went before
             self._departures.again(piece.client, seen)
         resumes = session is not None and not returns and not passes and _is_newer(piece, session)
         merges = session is not None and not returns and not resumes
-        arrival = ArrivingSession(piece.number, piece.taken_us, merges)
+        arrival = ArrivingSession(piece, merges)
         arrivals = self.by_client.setdefault(piece.client, {})
         for other in arrivals.values():
             other.is_alone = arrival.is_alone = False
@@ -136,8 +140,9 @@ class Arrivals:
             for topic_filter, age_us, peers in piece.untold  # also if we were told: others that sent it here were not
         ]
         unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
-        if unheard_us:  # it may believe that it had told us
-            arrival.missed += [(topic_filter, unheard_us) for topic_filter in _filters(piece)]
+        if unheard_us:  # it may believe that it had told us, or have told who was responsible before it was away
+            moved_us = self._node.clock.ago_us(piece.number) + COMPARED_US
+            arrival.missed += [(text, min(unheard_us, age_us + moved_us)) for text, age_us in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: dict[int, int] = {}
@@ -214,7 +219,8 @@ class Arrivals:
             reader.u32()
             full_filter, grant, _ = store.unpack_grant(session, reader)
             # Which part was asked last nobody knows: the client gets the higher QoS of both.
-            is_known = full_filter in before and session.grants[full_filter].qos >= grant.qos
+            known = session.grants[full_filter] if full_filter in before else None
+            is_known = known is not None and not known.of_replay and known.qos >= grant.qos
             before.discard(full_filter)
             if not is_known or not merges:
                 session.wants_since(full_filter, hub.clock.wall_us)  # of the time before, `untold` tells
@@ -327,15 +333,16 @@ def _go_on(session: Session, piece: Piece, kept: dict[int, int]) -> None:
     session.arriving = True
 
 
-def _filters(piece: Piece) -> list[str]:
-    """The plain subscriptions that came with a piece."""
-    readers = [Unpacker(packed) for packed in piece.grants]
-    found: list[str] = []
-    for reader in readers:
+def _filters(piece: Piece) -> list[tuple[str, int]]:
+    """The plain subscriptions that came with a piece, and for how long the session had wanted each where it was."""
+    found: list[tuple[str, int]] = []
+    for packed in piece.grants:
+        reader = Unpacker(packed)
         reader.u32()
-        topic_filter, share = reader.text(), reader.text()
+        topic_filter, share, _, _ = reader.text(), reader.text(), reader.u8(), reader.u32()
+        since_us = 0 if reader.at_end() else reader.u64()
         if not share:
-            found.append(topic_filter)
+            found.append((topic_filter, max(0, piece.sent_us - since_us)))
     return found
 
 

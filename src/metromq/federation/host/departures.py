@@ -29,7 +29,7 @@ from metromq.federation.host.session_parcels import (
 from metromq.federation.links.versions import ANEW_SINCE
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.session import KIND_REPLAY, SENT, Entry, Hub, Message, SeenIds, Session, store
+from metromq.protocol.session import KIND_REPLAY, SENT, Entry, Hub, Message, SeenIds, Session, sequence_of, store
 
 # Other clients, here and at the new broker, must not wait while a long queue moves: a turn sends so much,
 ENTRIES_PER_TURN: Final = 256
@@ -253,8 +253,7 @@ class Departures:
             yield entry, message.origin or self._node.name, message.offset if is_own else message.origin_offset
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
-        behind = (session.backlog.sequence + 1 - entry.packet_id) % 65535
-        sequence = max(session.backlog.sequence - behind, 0)
+        sequence = sequence_of(entry.packet_id, session.backlog.sequence)
         state = entry.state or (SENT if entry.dup else 0)  # an earlier broker, or an earlier life, has sent it
         message = self._hub.backlogs.load(entry).named(self._node.name)
         return Waiting(sequence, entry.flags, state, entry.identifiers, message)

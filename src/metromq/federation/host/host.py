@@ -48,7 +48,8 @@ from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import LONGEST_REST_S, Roaming
 from metromq.federation.host.roaming import Reporting as Reporting
 from metromq.federation.host.timers import Timers
-from metromq.federation.links.frames import CONTROL_TOPIC, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import CONTROL_TOPIC
 from metromq.federation.links.inbox import Inbox
 from metromq.federation.links.link import Link
 from metromq.federation.links.relay import RELAY_TOPIC, RelayTransport

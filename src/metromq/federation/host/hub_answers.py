@@ -13,7 +13,7 @@ from metromq.federation.host.peer_links import PeerLinks
 from metromq.federation.host.receiving import Receiving
 from metromq.federation.host.retained_versions import RetainedVersions
 from metromq.federation.host.roaming import Roaming
-from metromq.federation.links.frames import decode_frame, encode_frame
+from metromq.federation.links.frame_bytes import decode_frame, encode_frame
 from metromq.federation.links.inbox import DELIVER, Inbox
 from metromq.federation.node import Node
 from metromq.protocol import Packer, Unpacker, reasons

@@ -6,7 +6,8 @@ from typing import Final, final
 from metromq.federation.city import City
 from metromq.federation.effects import Effect, NeighboursChanged, Reopen, Send
 from metromq.federation.host.timers import Timers
-from metromq.federation.links.frames import Hello, Rest, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import Hello, Rest
 from metromq.federation.links.link import Link, LinkEvents
 from metromq.federation.links.relay import RelayTransport
 from metromq.federation.node import Node

@@ -145,7 +145,7 @@ class Receiving(PeerEar):
         entitled = self._entitled(message) if entry.stage == HANDOVER and message.qos else None
         self._hub.publishing.publish_from_peer(message, recorded(uses, entry), bool(uses & DELIVER), entitled)
         if is_late:
-            self._retained.repeat(message.topic)
+            self._retained.repeat(message)
 
     def _entitled(self, message: Message) -> Entitled | None:
         clock, wall_us = self._node.clock, self._hub.clock.wall_us

@@ -99,11 +99,14 @@ class RetainedVersions:
             return stored.time_us, stored.origin or self._node.name
         return self._tombstones.get(topic, (0, ""))
 
-    def repeat(self, topic: str) -> None:
+    def repeat(self, late: Message) -> None:
         """An older value came late: whoever got it gets the newest again, so that it is the last one seen."""
-        stored = self._hub.retained.messages.get(topic)
+        stored = self._hub.retained.messages.get(late.topic)
         if stored is not None:
             self._give(stored)
+        elif late.payload:
+            # Nobody knows any more how the deletion was published. At the QoS of the value nothing can overtake it.
+            self._give(_deletion(late.topic, self._version(late.topic), late.qos))
 
     # Newcomers.
 
@@ -247,12 +250,12 @@ class RetainedVersions:
         """To who has subscribed; `is_new`: in place of its publication, so not to who has had that."""
         hub = self._hub
         for target in hub.routes.find(message.topic.encode()).targets:
-            if self._is_waiting(target.session, message.topic):
+            if message.payload and self._is_waiting(target.session, message.topic):
                 continue
             qos, gate = min(target.qos, message.qos), target.session.gate
             if is_new and qos and hub.delivery.came_already(target.session, message):
                 continue
-            if qos == 0 and gate is not None and gate.takes(message, target.identifiers):
+            if qos == 0 and gate is not None and not target.is_own and gate.takes(message):
                 continue  # who asked for a replay gets it there, if it is as young as that
             hub.retained.send(target.session, message, qos, target.identifiers)
             if is_new:
@@ -260,11 +263,7 @@ class RetainedVersions:
             hub.delivery.pump(target.session)
 
     def _deletions(self, topic_filter: str) -> list[Message]:
-        found: list[Message] = []
-        for topic, (time_us, origin) in self._tombstones.items():
-            if matches(topic_filter, topic):
-                found.append(Message(topic, b"", 1, True, b"", 0, time_us, "", KIND_LINK, origin))
-        return found
+        return [_deletion(topic, known, 1) for topic, known in self._tombstones.items() if matches(topic_filter, topic)]
 
     def pack(self, packer: Packer) -> None:
         packer.u32(len(self._tombstones))
@@ -275,3 +274,8 @@ class RetainedVersions:
         for _ in range(reader.u32()):
             topic = reader.text()
             self._tombstones[topic] = (reader.u64(), reader.text())
+
+
+def _deletion(topic: str, version: tuple[int, str], qos: int) -> Message:
+    time_us, origin = version
+    return Message(topic, b"", qos, True, b"", 0, time_us, "", KIND_LINK, origin)

@@ -1,5 +1,6 @@
 """Clients that move between brokers: the latest CONNECT wins, and the session follows with all that waits for it."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, final
@@ -233,6 +234,7 @@ class Roaming:
     def entered(self, session: Session) -> None:
         """A client is in; one whose identifier we assigned asked nobody, but its session may be looked for later."""
         self._entering.pop(session.client_id, None)
+        self._number_apart(session)
         directory = self._node.directory
         if session.expiry_s and not directory.has(session.client_id):
             time_us = self._node.clock.stamp_us()
@@ -249,12 +251,24 @@ class Roaming:
             )
             self._run(effects)
 
+    def _number_apart(self, session: Session) -> None:
+        """A session that begins while some broker cannot hear of it may be the second one of its client.
+
+        If the client goes back to the first, of which it knows no packet identifiers then, those of this one must not
+        stand for other messages there.
+        """
+        if session.expiry_s and not session.backlog.sequence and self._doubts():
+            text = f"{self._node.name}\0{session.opened_us}".encode()
+            session.backlog.sequence = int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "big")
+            self._hub.sessions.record(session)
+
     def is_session(self, message: Message) -> bool:
         return message.topic == TOPIC
 
     def arrived(self, peer: str, message: Message) -> None:
         parcel = decode_parcel(message.payload)
         if isinstance(parcel, Piece):
+            parcel.sent_us = message.time_us
             self._take(peer, parcel)
         elif parcel.kind == PROBE:
             self._probed(peer, parcel)

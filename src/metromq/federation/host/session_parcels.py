@@ -56,6 +56,7 @@ class Piece:
     greeted_us: int = 0  # when the client was let in last to this part of the session
     claimed_us: int = 0  # when the client came to where it was last with this part; 0: it does not say
     senders: frozenset[str] | None = None  # brokers that may have sent something for it to the old one; None: all
+    sent_us: int = 0  # when it was sent, by the old broker's clock: the message that it came in says so
 
 
 @dataclass(frozen=True, slots=True)

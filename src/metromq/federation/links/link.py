@@ -11,7 +11,8 @@ from typing import Final, Protocol, final
 
 from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.batch import LinkMessage, encode_batch, is_internal
-from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, ClockTold, encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
+from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, ClockTold
 from metromq.federation.links.routing_slip import RoutingSlip, read_slip
 from metromq.federation.links.runs import encode_run
 from metromq.federation.links.transport import OpenWay, Transport

@@ -235,11 +235,13 @@ class _Way:
         line, self._line = self._line, None
         if line is None:
             return
+        # A try that hung was a pause: who answers no SYN may be back since the last one, which is some seconds old.
+        begun = self.clock() if self.is_open else self._dialled_at
         self.is_open = False
         self._under_way.clear()
         self._waiting.clear()
         line.hang_up()
-        self._dial_at = self.clock() + self._pause_s()
+        self._dial_at = begun + self._pause_s()
         self._tries += 1
         self.events.lost(problem)
 

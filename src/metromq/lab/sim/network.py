@@ -1,15 +1,22 @@
 """The simulated network: byte streams with delays that keep order, can be cut, and can be held up.
 
 Every stream runs between two named ends, brokers or clients. A cut breaks the streams between two ends at once, as a
-reset does; a hold keeps the bytes of one direction back until `heal`, as a network does that loses every packet.
+reset does; a hold keeps the bytes of one direction back until `heal`, as a network does that loses every packet. Who
+dials meanwhile hears nothing; as a kernel does, the network sends the SYN again after a second and after three.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from metromq.lab.sim.clock import Due, VirtualClock
 
 Latency = Callable[[str, str], float]
+
+SYN_S: Final = (
+    0.0,
+    1.0,
+    3.0,
+)  # when SYNs are sent; before the next one, at seven, whoever dials has given up
 
 
 def constant_latency(seconds: float) -> Latency:
@@ -113,6 +120,61 @@ class _Arrival(Due):
 
 
 @final
+class _Dial(Due):
+    """A try to connect: what is due is the next SYN, or the answer to one."""
+
+    def __init__(
+        self,
+        network: "Network",
+        own: str,
+        far: str,
+        connected: Callable[[StreamEnd], None],
+        failed: Callable[[str], None],
+        waits: Callable[[], bool],
+    ) -> None:
+        self._network = network
+        self._own, self._far = own, far
+        self._connected, self._failed, self._waits = connected, failed, waits
+        self._begun = network.clock.now
+        self._sent = 0  # SYNs
+        self._is_answered = False
+
+    def happen(self) -> None:
+        network, own, far = self._network, self._own, self._far
+        if not self._waits():
+            return
+        if network.loses(own, far):
+            self._is_answered = False
+            self._send_later()
+        elif self._is_answered:
+            self._connect()
+        else:
+            self._is_answered = True
+            network.clock.add(network.delay_s(own, far) + network.delay_s(far, own), self)
+
+    def _send_later(self) -> None:
+        self._sent += 1
+        if self._sent < len(SYN_S):
+            clock = self._network.clock
+            clock.add(max(0.0, self._begun + SYN_S[self._sent] - clock.now), self)
+
+    def _connect(self) -> None:
+        network, own, far = self._network, self._own, self._far
+        acceptor = network.acceptors.get(far)
+        if acceptor is None or network.is_refused(own, far):
+            self._failed("connection refused")
+            return
+        near_end, far_end = StreamEnd(network, own, far), StreamEnd(network, far, own)
+        near_end.other, far_end.other = far_end, near_end
+        far_end.listener = acceptor.accept(far_end)
+        if far_end.listener is None:
+            self._failed("connection refused")
+            return
+        network.streams[near_end] = network.streams[far_end] = None
+        self._connected(near_end)
+
+
+@final
 class Network:
     def __init__(self, clock: VirtualClock, latency: Latency) -> None:
         self.clock = clock
@@ -128,25 +190,26 @@ class Network:
         more_s = self.slowed.get((sender, receiver), 0.0) if self.slowed else 0.0
         return self.latency(sender, receiver) + more_s
 
-    def dial(self, own: str, far: str, connected: Callable[[StreamEnd], None], failed: Callable[[str], None]) -> None:
-        """Calls one of the two after a round trip; `connected` gets the near end, and must set its listener."""
+    def dial(
+        self,
+        own: str,
+        far: str,
+        connected: Callable[[StreamEnd], None],
+        failed: Callable[[str], None],
+        waits: Callable[[], bool],
+    ) -> None:
+        """Calls one of the two after a round trip; `connected` gets the near end, and must set its listener.
 
-        def connect() -> None:
-            acceptor = self.acceptors.get(far)
-            if acceptor is None or frozenset((own, far)) in self._cuts:
-                failed("connection refused")
-                return
-            near_end, far_end = StreamEnd(self, own, far), StreamEnd(self, far, own)
-            near_end.other, far_end.other = far_end, near_end
-            far_end.listener = acceptor.accept(far_end)
-            if far_end.listener is None:
-                failed("connection refused")
-                return
-            self.streams[near_end] = self.streams[far_end] = None
-            connected(near_end)
+        Neither while the SYN or its answer is lost. `waits`: whether whoever dials is still there.
+        """
+        _Dial(self, own, far, connected, failed, waits).happen()
 
-        if (own, far) not in self.holds and (far, own) not in self.holds:
-            self.clock.after(self.delay_s(own, far) + self.delay_s(far, own), connect)
+    def loses(self, one: str, other: str) -> bool:
+        """Whether a question of one, or the answer, does not arrive."""
+        return (one, other) in self.holds or (other, one) in self.holds
+
+    def is_refused(self, own: str, far: str) -> bool:
+        return frozenset((own, far)) in self._cuts
 
     def drop(self, name: str) -> None:
         """An end of streams is gone: its process died."""
@@ -182,5 +245,4 @@ class Network:
             end.release()
 
     def is_cut(self, one: str, other: str) -> bool:
-        held = (one, other) in self.holds or (other, one) in self.holds
-        return held or frozenset((one, other)) in self._cuts
+        return self.loses(one, other) or self.is_refused(one, other)

@@ -174,10 +174,9 @@ class SimBroker:
         life = self.disk.lives
 
         def failed(problem: str) -> None:
-            if self.disk.lives == life:
-                self.run(lambda: line.closed(problem))
+            self.run(lambda: line.closed(problem))
 
-        self._network.dial(self.name, peer, connected, failed)
+        self._network.dial(self.name, peer, connected, failed, lambda: self.running and self.disk.lives == life)
 
     def _nonce(self) -> bytes:
         self._nonces += 1

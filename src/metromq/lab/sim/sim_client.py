@@ -93,9 +93,7 @@ class SimClient:
         core.options = self._options(keeps, will)
         self._core = core
         dial = self._dials
-        self._network.dial(
-            self.name, broker, lambda end: self._connected(dial, end), lambda problem: self._failed(dial, problem)
-        )
+        self._network.dial(self.name, broker, self._connected, self._refused, lambda: dial == self._dials)
 
     def _options(self, keeps: bool, will: Will | None) -> ClientOptions:
         expiry_s = KEPT_S if keeps and self._version == MQTT5 else None
@@ -145,17 +143,10 @@ class SimClient:
         assert self._core is not None, f"{self.name} is not connected"
         return self._core
 
-    def _connected(self, dial: int, end: StreamEnd) -> None:
-        if dial != self._dials:  # the client has gone since
-            end.abort()
-            return
+    def _connected(self, end: StreamEnd) -> None:
         self._end = end
         end.listener = _Ear(self, end)
         self._do(self._open_core().connect(self._network.clock.now))
-
-    def _failed(self, dial: int, problem: str) -> None:
-        if dial == self._dials:
-            self._refused(problem)
 
     def heard(self, end: StreamEnd, data: bytes) -> None:
         if end is self._end and self._core is not None:

@@ -364,7 +364,8 @@ class Contract:
         last = max((number for number, one in enumerate(known) if not one.keeps), default=-1)
         if last < 0 or any(one.apart for one in known[last + 1 :]):  # it may have gone on with an older session
             return FOREVER
-        return FOREVER if self._died_alone(known[last]) else known[last].asked
+        is_unheard = self._died_alone(known[last]) or self._may_seem_older(known[last])
+        return FOREVER if is_unheard else known[last].asked
 
     def _died_alone(self, connection: SeenConnection) -> bool:
         """Whether its broker could not tell the one of before that the client had begun anew, and died."""

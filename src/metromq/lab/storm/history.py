@@ -3,6 +3,7 @@
 import random
 from typing import Final
 
+from metromq.lab.storm.scenes import with_scenes
 from metromq.lab.storm.steps import (
     COORDINATIONS,
     FILES,
@@ -67,7 +68,7 @@ class Generator:
         if "skew" in self._faults:
             skews = [self._dice.choice((0.0, 0.0, 600.0, -600.0, 5.0)) for _ in range(self._brokers)]
         steps = More(self._seed, self._names, self._clients, self._members, self._clean).added(self._steps)
-        history = History(self._seed, self._routing, self._brokers, tuple(skews), tuple(steps))
+        history = with_scenes(History(self._seed, self._routing, self._brokers, tuple(skews), tuple(steps)))
         return history if "skew" in self._faults else closely(history)
 
     def _begin(self) -> None:

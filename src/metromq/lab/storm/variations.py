@@ -4,13 +4,13 @@ import dataclasses
 import random
 from typing import Final
 
+from metromq.lab.storm.scenes import mended
 from metromq.lab.storm.steps import ROUTINGS, TOPICS, History, Step
 from metromq.protocol.topics import matches
 
 CHANGING: Final = "changing"
 AREAS: Final = ("0/0", "1/2", "3/3", "1", "3")
 DELEGATED: Final = ("0/#", "0/0/0/0/a", "1/2/#", "plain/#", "plain/d", "#")
-CALM_S: Final = 12.0  # so long after all is mended links and owners are surely as before
 RACES: Final = 6
 STREAM: Final = 40  # messages that a client publishes without a pause
 STREAM_S: Final = 1.5  # before that its broker was made the owner of their filter
@@ -26,9 +26,7 @@ def closely(history: History) -> History:
         return history
     skews = [dice.choice((0.0, 0.003, 0.008, -0.005, 0.02)) for _ in range(history.brokers)]
     names = [f"#{number}" for number in range(history.brokers)]
-    at = history.steps[-1].at + 0.1
-    mends = [Step(at, "heal", ()), *(Step(at, verb, (name,)) for verb in ("resume", "start") for name in names)]
-    at += CALM_S
+    mends, at = mended(history)
     writers = [Step(at, "connect", (f"r{number}", name, "clean")) for number, name in enumerate(names)]
     races: list[Step] = []
     for number in range(RACES):
