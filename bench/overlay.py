@@ -17,7 +17,7 @@ from metromq.federation.city import BrokerSpec, City, LinkSecurity, OverlaySetti
 from metromq.federation.coordination.coordinator import Coordinator
 from metromq.federation.coordination.facts import REQUEST, Fact
 from metromq.federation.effects import Send
-from metromq.federation.links.frames import encode_frame
+from metromq.federation.links.frame_bytes import encode_frame
 from metromq.federation.node import Node
 from metromq.federation.routing.overlay_map import PUBLISHES, key_of
 from metromq.lab.overlay.schemes import SCHEMES
