@@ -133,9 +133,10 @@ async def _a_city_on_three_servers(tmp_path: Path) -> None:
             for name in list(supervisor.keepers):
                 _resume(supervisor, name)
             await until(lambda: coordinator(one).is_connected, "the ensemble is back")
-            assert not one._reporter.status().problem
+            # The servers may have ended sessions while they stood still: members come again in their own time.
+            await until(lambda: alive(one) == alive(two) == ("b00", "b11"), "both are members")
+            await until(lambda: not one._reporter.status().problem, "nothing is wrong any more")
             assert not any("ZooKeeper" in reason for reason in reasons(one, "1/1/y"))
-            assert alive(one) == ("b00", "b11")
             # And it catches up: a member that comes back claims its home.
             async with running(city, "b22"):
                 await until(lambda: node.table.owner("2/2") == "b22", "home is claimed back")
@@ -201,11 +202,14 @@ def _expire(server: str, session: tuple[int, bytes]) -> None:
 
 
 async def _leader(addresses: tuple[str, ...]) -> str:
-    for number, address in enumerate(addresses, 1):
-        host, _, port = address.rpartition(":")
-        if "Mode: leader" in await ensemble.asked(host, int(port)):
-            return f"zookeeper-{number}"
-    raise AssertionError("nobody leads the ensemble")
+    """Who leads; a busy machine may have them elect another just now."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for number, address in enumerate(addresses, 1):
+                host, _, port = address.rpartition(":")
+                if "Mode: leader" in await ensemble.asked(host, int(port)):
+                    return f"zookeeper-{number}"
+            await asyncio.sleep(0.1)
 
 
 def _group(supervisor: Supervisor, name: str) -> int:
