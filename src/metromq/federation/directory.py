@@ -118,6 +118,13 @@ class Directory:
     def has(self, client: str) -> bool:
         return client in self._own
 
+    def is_asked(self, client: str) -> bool:
+        """Whether the question where the client's session is has no answer yet."""
+        return client in self._waiting
+
+    def is_living(self, broker: str) -> bool:
+        return broker in self._alive
+
     def claimed_us(self, client: str) -> int:
         """When the client connected here; 0: it is not here."""
         own = self._own.get(client)

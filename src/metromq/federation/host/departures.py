@@ -94,6 +94,10 @@ class Departures:
         departure = self.by_client.get(client)
         return departure is not None and not departure.session.closed
 
+    def goes_to(self, client: str) -> str:
+        departure = self.by_client.get(client)
+        return departure.to if departure is not None else ""
+
     def is_of(self, session: Session) -> bool:
         departure = self.by_client.get(session.client_id)
         return departure is not None and departure.session is session

@@ -23,6 +23,8 @@ RESTS: Final = 1.5  # then after so many of them without a tick
 LONGEST_REST_S: Final = 0.5  # of a host, however rare hellos are
 DOUBT_S: Final = 3.0  # so long after a broker is back others, directories among them, may not have heard all
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
+PATIENT_S: Final = 10.0  # at most so long while it comes bit by bit, or whoever has it is heard and only slow
+LOOK_S: Final = 0.2  # how often we look whether that is so still
 
 
 @dataclass(slots=True)
@@ -36,7 +38,10 @@ class _Held:
     time_us: int
     username: str
     has_us: int  # when the client came to the newest part that is here,
+    until: float  # it is let in then at the latest
     needs_us: int = NO_SESSION  # and to the one that its directory knows of; NO_SESSION: that has not answered
+    broker: str = ""  # that its session comes from,
+    came_at: float = 0.0  # and when the last piece of it came
 
 
 class Reporting(Protocol):
@@ -99,7 +104,8 @@ class Roaming:
                 return True
             earlier.connection.terminate(reasons.SESSION_TAKEN_OVER, "another connection uses this client identifier")
         session = self._hub.sessions.get(client_id)
-        self._held[client_id] = _Held(connection, time_us, username, session.claimed_us if session is not None else 0)
+        has_us = session.claimed_us if session is not None else 0
+        self._held[client_id] = _Held(connection, time_us, username, has_us, self._hub.clock.now + PATIENT_S)
         opened_us = session.opened_us if session is not None and session.username == username else NO_SESSION
         clean_us = time_us if clean_start else session.clean_us if session is not None else 0
         effects = self._node.directory.connected(
@@ -114,9 +120,22 @@ class Roaming:
         return True
 
     def _unanswered(self, client_id: str, time_us: int) -> None:
-        if self._waits(client_id, time_us):
-            self._run(self._node.directory.unanswered(client_id))
-            self._tell_others(client_id)  # who is asked for the client next must not learn of an older place only
+        if not self._waits(client_id, time_us):
+            return
+        directory = self._node.directory
+        is_slow = directory.is_asked(client_id) and self._is_heard(directory.keeper_of(client_id))
+        if is_slow and self._has_time(client_id):
+            self._timers.at(self._hub.clock.now + LOOK_S, lambda: self._unanswered(client_id, time_us))
+            return
+        self._run(directory.unanswered(client_id))
+        self._tell_others(client_id)  # who is asked for the client next must not learn of an older place only
+
+    def _is_heard(self, broker: str) -> bool:
+        """Whether a broker is there, as far as we know, so that it will answer, however busy its machine is."""
+        return broker in self._node.up and self._node.directory.is_living(broker)
+
+    def _has_time(self, client_id: str) -> bool:
+        return self._hub.clock.now < self._held[client_id].until
 
     def _tell_others(self, client_id: str) -> None:
         """That it is here: its directory may not know."""
@@ -125,8 +144,10 @@ class Roaming:
     def found(self, effect: SessionFound) -> None:
         if not self._waits(effect.client, effect.time_us):
             return
-        self._held[effect.client].needs_us = effect.since_us
+        held = self._held[effect.client]
+        held.needs_us = effect.since_us
         is_elsewhere = effect.broker and effect.broker != self._node.name
+        held.broker = effect.broker if is_elsewhere else self._departures.goes_to(effect.client)
         if is_elsewhere or self._departures.has(effect.client):  # it is there, or on its way there and will come back
             self._timers.at(self._hub.clock.now + STATE_S, lambda: self._late(effect.client, effect.time_us))
             self._let_in_if_whole(effect.client)
@@ -191,9 +212,14 @@ class Roaming:
         return held is not None and held.time_us == time_us
 
     def _late(self, client_id: str, time_us: int) -> None:
-        if self._waits(client_id, time_us):
-            self._report("warning", "a session did not come in time; its client begins a new one", client=client_id)
-            self._let_in(client_id)
+        if not self._waits(client_id, time_us):
+            return
+        held, now = self._held[client_id], self._hub.clock.now
+        if self._has_time(client_id) and (self._is_heard(held.broker) or now < held.came_at + STATE_S):
+            self._timers.at(now + LOOK_S, lambda: self._late(client_id, time_us))
+            return
+        self._report("warning", "a session did not come in time; its client begins a new one", client=client_id)
+        self._let_in(client_id)
 
     def _let_in(self, client_id: str) -> None:
         if self._departures.has(client_id):  # what went away did not come back in time
@@ -303,6 +329,8 @@ class Roaming:
             self._report("warning", "a session came that has no place here any more", client=client_id, peer=peer)
             self._arrivals.probe(peer, piece)  # so that it ends where it comes from
             return
+        if held is not None:
+            held.came_at = hub.clock.now
         if held is not None and piece.flags & FIRST:
             held.has_us = max(held.has_us, piece.claimed_us or piece.greeted_us)  # older releases do not say the first
         taken = self._arrivals.take(peer, piece)

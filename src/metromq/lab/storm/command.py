@@ -15,7 +15,7 @@ from pathlib import Path
 
 from metromq.errors import UsageError
 from metromq.lab.storm.contract import judge
-from metromq.lab.storm.history import CHANGING, COORDINATIONS, PLAYED, History, history_of, parse_history
+from metromq.lab.storm.history import CHANGING, COORDINATIONS, PLAYED, RESTLESS, History, history_of, parse_history
 from metromq.lab.storm.shrinking import shrunk
 from metromq.lab.storm.simulated import SimulatedStorm
 
@@ -162,7 +162,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--wide", action="store_true", help="with links on demand, as in a large city")
     parser.add_argument(
-        "--routing", choices=(*PLAYED, CHANGING), default="", help="of every storm (default: each seed draws one)"
+        "--routing",
+        choices=(*PLAYED, CHANGING, RESTLESS),
+        default="",
+        help="of every storm (default: each seed draws one)",
     )
     parser.add_argument(
         "--coordination",

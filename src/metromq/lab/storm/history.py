@@ -19,7 +19,16 @@ from metromq.lab.storm.steps import (
     Step,
     parse_history,
 )
-from metromq.lab.storm.variations import CHANGING, changing, closely, coordinated, delegating, toppling
+from metromq.lab.storm.variations import (
+    CHANGING,
+    RESTLESS,
+    changing,
+    closely,
+    coordinated,
+    delegating,
+    restless,
+    toppling,
+)
 
 # What may happen, and how often. A seed draws some of the faults, so that most storms have few kinds of them.
 ACTIONS: Final = {
@@ -194,9 +203,11 @@ def history_of(
 ) -> History:
     """The storm of a seed, which draws its routing unless one is asked for.
 
-    With CHANGING areas move, and brokers join and leave.
+    With CHANGING areas move, and brokers join and leave; with RESTLESS sessions move all the time.
     """
-    if routing == CHANGING:
+    if routing == RESTLESS:
+        history = restless(seed, max(brokers, 4))
+    elif routing == CHANGING:
         history = changing(Generator(seed, brokers, clients, steps).history())
     else:
         history = Generator(seed, brokers, clients, steps, routing).history()
@@ -209,6 +220,7 @@ __all__ = [
     "COORDINATIONS",
     "FILES",
     "PLAYED",
+    "RESTLESS",
     "ROUTINGS",
     "TOPICS",
     "WORDS",

@@ -9,6 +9,9 @@ from metromq.lab.storm.steps import ROUTINGS, TOPICS, History, Step
 from metromq.protocol.topics import matches
 
 CHANGING: Final = "changing"
+RESTLESS: Final = "restless"
+RESTLESS_S: Final = 15.0
+MOVERS: Final = 2
 AREAS: Final = ("0/0", "1/2", "3/3", "1", "3")
 DELEGATED: Final = ("0/#", "0/0/0/0/a", "1/2/#", "plain/#", "plain/d", "#")
 RACES: Final = 6
@@ -169,3 +172,47 @@ def toppling(history: History) -> History:
             more += [Step(round(at, 3), "fall", (server,)), Step(round(at + lasts_s, 3), "rise", (server,))]
     steps = tuple(sorted([*history.steps, *more], key=lambda step: step.at))
     return dataclasses.replace(history, steps=steps)
+
+
+def restless(seed: int, brokers: int, routing: str = "") -> History:
+    """Sessions that move every second while others publish without a pause, brokers stand still and one dies."""
+    dice = random.Random(f"{seed} restless")
+    names = [f"#{number}" for number in range(brokers)]
+    *stays, dies = names if dice.random() < 0.7 else [*names, ""]
+    movers = [f"c{number}" for number in range(MOVERS)]
+    publishers = [f"p{number}" for number in range(len(stays))]
+    at, number = 2.0, 0
+    steps = [Step(0.0, "connect", (name, dice.choice(stays), "keeps")) for name in movers]
+    steps += [Step(0.0, "connect", (name, place, "keeps")) for name, place in zip(publishers, stays, strict=True)]
+    steps += [Step(0.5, "subscribe", (movers[0], "#", "2")), Step(0.5, "subscribe", (movers[1], "0/#", "2"))]
+    pause_s = dice.choice((0.01, 0.02, 0.05))
+    while at < RESTLESS_S:
+        at, number = at + pause_s * dice.uniform(0.2, 1.8), number + 1
+        words = (dice.choice(publishers), dice.choice(TOPICS), f"m{number}", dice.choice("1222"), "live")
+        steps.append(Step(at, "publish", words))
+    for mover in movers:
+        at = 2.0
+        while (at := at + dice.choice((0.1, 0.5, 1.0, 1.0, 1.0, 2.0)) * dice.uniform(0.7, 1.3)) < RESTLESS_S:
+            steps.append(Step(at, dice.choice(("connect", "slip")), (mover, dice.choice(stays), "keeps")))
+    steps += _standstills(dice, names if dice.random() < 0.5 else stays)
+    if dies:
+        at = 2.0
+        while (at := at + dice.uniform(0.5, 4.0)) < RESTLESS_S:
+            steps += [Step(at, "kill", (dies,)), Step(at + dice.choice((0.2, 1.0, 3.0, 10.0)), "start", (dies,))]
+            at = steps[-1].at
+    rounded = [Step(round(step.at, 3), step.verb, step.words) for step in steps]
+    ordered = tuple(sorted(rounded, key=lambda step: step.at))
+    return History(seed, routing or dice.choice(ROUTINGS), brokers, (0.0,) * brokers, ordered)
+
+
+def _standstills(dice: random.Random, names: list[str]) -> list[Step]:
+    """As of brokers on a machine that has too much to do."""
+    most_s = dice.choice((0.0, 0.4, 1.4, 5.0))
+    steps: list[Step] = []
+    for name in names if most_s else ():
+        at = 2.0
+        while (at := at + dice.uniform(0.3, 5.0)) < RESTLESS_S:
+            steps.append(Step(at, "pause", (name,)))
+            at += dice.uniform(0.05, most_s)
+            steps.append(Step(at, "resume", (name,)))
+    return steps
