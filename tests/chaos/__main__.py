@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from metromq.lab.storm.command import breaches_of, rule_of
-from metromq.lab.storm.history import COORDINATIONS, PLAYED, History, parse_history
+from metromq.lab.storm.history import COORDINATIONS, PLAYED, RESTLESS, History, parse_history
 from metromq.lab.storm.shrinking import shrunk
 from tests.chaos.brokers import FAKETIME
 from tests.chaos.playing import STEPS, breaches_live, live_history, play_live
@@ -18,7 +18,7 @@ from tests.chaos.steady import storm
 @click.option("--seeds", default=20, show_default=True, help="How many storms.")
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--steps", default=STEPS, show_default=True)
-@click.option("--routing", type=click.Choice(PLAYED), help="Of every storm; otherwise each seed draws one.")
+@click.option("--routing", type=click.Choice((*PLAYED, RESTLESS)), help="Of every storm; otherwise each draws one.")
 @click.option(
     "--coordination",
     type=click.Choice(COORDINATIONS),

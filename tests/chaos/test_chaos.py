@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metromq.lab.storm.contract import judge
-from metromq.lab.storm.history import History, history_of, parse_history
+from metromq.lab.storm.history import RESTLESS, History, history_of, parse_history
 from tests.chaos.brokers import FAKETIME, TICK_S, CityTime
 from tests.chaos.ensemble import is_there as has_servers
 from tests.chaos.live import LiveStorm
@@ -18,6 +18,7 @@ from tests.lab.storm.test_storm import kinds_of
 SEEDS = (6, 7, 8, 27, 36)  # together they have everything that a storm can have live
 OVERLAYS = (("embedded", 1), ("workers", 239))  # coordination and seed
 SHORT = 40  # steps of these
+RESTLESS_SEED = 2  # sessions move about, brokers stand still, and one dies
 MADE = {
     *("kill", "tear", "revise", "pause", "cut", "hold", "slow", "split", "slip keeps", "slip clean", "vanish", "clear"),
     *("clock fast", "clock slow", "MQTT 4", "MQTT 5", "at another broker", "will after 0 s", "will after 2 s"),
@@ -61,7 +62,7 @@ def test_what_happens_while_the_city_stands_still_has_an_order() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime for wrong clocks: apt install faketime")
 def test_live_storms_keep_the_contract() -> None:
-    histories = [*map(live_history, SEEDS), *overlays()]
+    histories = [*map(live_history, SEEDS), *overlays(), live_history(RESTLESS_SEED, routing=RESTLESS)]
     played = play_live(histories, len(histories))  # all at a time: they wait more than they work
     assert {(history.routing, history.seed): found for history, found in played if found} == {}
 
