@@ -1,6 +1,7 @@
 """Brokers on a real ensemble that the test starts: lost leaders, lost sessions, all servers away, strangers."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -212,19 +213,21 @@ async def _leader(addresses: tuple[str, ...]) -> str:
             await asyncio.sleep(0.1)
 
 
-def _group(supervisor: Supervisor, name: str) -> int:
-    return os.getpgid(supervisor.keepers[name].pid)  # the shell and its server
-
-
 def _kill(supervisor: Supervisor, name: str) -> None:
-    os.killpg(_group(supervisor, name), signal.SIGKILL)
+    _signal(supervisor, name, signal.SIGKILL)
 
 
 def _pause(supervisor: Supervisor, name: str) -> None:
-    if supervisor.keepers[name].pid:
-        os.killpg(_group(supervisor, name), signal.SIGSTOP)
+    _signal(supervisor, name, signal.SIGSTOP)
 
 
 def _resume(supervisor: Supervisor, name: str) -> None:
-    if supervisor.keepers[name].pid:
-        os.killpg(_group(supervisor, name), signal.SIGCONT)
+    _signal(supervisor, name, signal.SIGCONT)
+
+
+def _signal(supervisor: Supervisor, name: str, number: int) -> None:
+    """To the shell and its server; one that was killed before may not have started again, and has no majority alone."""
+    pid = supervisor.keepers[name].pid
+    with contextlib.suppress(ProcessLookupError):
+        if pid:
+            os.killpg(os.getpgid(pid), number)
