@@ -109,7 +109,8 @@ class Arrivals:
             if self._queue(session, item, is_aligned) and came_later:
                 has_late = True
                 self._count(item.message)
-        if has_late and session.connection is None:  # nobody waits for what is newer
+        # Nobody waits for what is newer. While another part comes, what it found here must stay what it found.
+        if has_late and session.connection is None and self.is_complete(piece.client):
             self._put_in_order(session)
         if arrival is not None:
             arrival.came(piece.waiting, before, session.backlog.sequence)

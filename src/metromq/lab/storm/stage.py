@@ -216,6 +216,8 @@ class Stage(ABC):
     def _is_apart(self, before: SeenConnection, broker: str) -> bool:
         if before.broker == broker:
             return before.apart  # it may have gone on with what was there
+        if before.opened == FOREVER and before.apart:
+            return True  # it was not let in: its session is where it was before that
         is_mended = self.now - self._mended_at < self.links_s
         awake = self.is_awake(before.broker) and self.is_awake(broker)  # who stands still has not heard the others
         return is_mended or not awake or self.is_cut(before.broker, broker)
