@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
+from metromq.protocol.session.seen_ids import MAX_IDS, SeenIds, unpack_seen
 
 IDS = st.lists(st.tuples(st.sampled_from(("b1", "b2")), st.integers(0, 20)))
 
@@ -81,3 +81,16 @@ def test_what_was_sent_at_qos_0_is_forgotten_when_two_parts_of_a_session_meet() 
     assert [seen.holds_fleeting("b1", offset) for offset in (1, 2)] == [True, False]
     seen.add_fleeting("b1", 3)
     assert seen.holds_fleeting("b1", 3)
+
+
+def test_what_was_queued_again_and_again_pushes_nothing_out() -> None:
+    seen = SeenIds()
+    for offset in range(MAX_IDS // 4):
+        seen.add("b1", offset)
+    for _ in range(20):  # as a long queue that is put in order after each move
+        for offset in range(MAX_IDS // 4, MAX_IDS // 2):
+            seen.add("b1", offset)
+    assert all(seen.holds("b1", offset) for offset in range(MAX_IDS // 2))
+    for offset in range(10 * MAX_IDS):
+        seen.add("b2", offset)
+    assert len(seen.pack()) < 8 * MAX_IDS + 100

@@ -3,9 +3,11 @@
 The old broker cannot know by itself when it has received the last message for a session that went away. So the new
 broker asks every other one for a marker. A link keeps order: when the marker of a broker has come, so has everything
 that this broker sent before it learned of the new place, and what it sends later reaches the new place by itself.
-With the markers of all brokers the session is drained. Until then what still comes here is sent on.
+With the markers of all brokers the session is drained. Until then what still comes here is sent on, but for what comes
+from a broker whose marker has come: otherwise one dead broker would double all that sessions get which have moved.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, final
@@ -29,7 +31,18 @@ from metromq.federation.host.session_parcels import (
 from metromq.federation.links.versions import ANEW_SINCE
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
-from metromq.protocol.session import KIND_REPLAY, SENT, Entry, Hub, Message, SeenIds, Session, sequence_of, store
+from metromq.protocol.session import (
+    KIND_REPLAY,
+    SENT,
+    Entitled,
+    Entry,
+    Hub,
+    Message,
+    SeenIds,
+    Session,
+    sequence_of,
+    store,
+)
 
 # Other clients, here and at the new broker, must not wait while a long queue moves: a turn sends so much,
 ENTRIES_PER_TURN: Final = 256
@@ -57,6 +70,21 @@ class Departure:
         self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
 
+@final
+class _StillHere(Entitled):
+    """To what a broker sends: all but sessions that have left, and to whose new place it sends by itself."""
+
+    def __init__(self, by_client: dict[str, Departure], sender: str) -> None:
+        self._by_client = by_client
+        self._sender = sender
+
+    def has(self, session: Session) -> bool:
+        if not session.departed_to:
+            return True
+        departure = self._by_client.get(session.client_id)
+        return departure is None or departure.session is not session or self._sender not in departure.markers
+
+
 @mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Departures:
@@ -66,6 +94,11 @@ class Departures:
         self._copies = copies
         self._arrives = arrives  # whether a client's session is still coming here
         self.by_client: dict[str, Departure] = {}
+        self._marked: Counter[str] = Counter()  # how many of them have the marker of each broker
+
+    def entitled(self, sender: str) -> Entitled | None:
+        """Who gets what a broker sends here; None: whoever wants it."""
+        return _StillHere(self.by_client, sender) if self._marked[sender] else None
 
     def begin(
         self, session: Session, to: str, number: int, taken_us: int, senders: frozenset[str] | None = None
@@ -85,6 +118,8 @@ class Departures:
         departure = self.by_client.pop(client, None)
         if departure is None:
             return
+        self._marked.subtract(departure.markers)
+        self._see_to_own()
         self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
         if not departure.session.closed:
             departure.session.departed_to = ""
@@ -135,8 +170,14 @@ class Departures:
     def marked(self, signal: Signal, by: str) -> None:
         departure = self.by_client.get(signal.client)
         if departure is not None and departure.number == signal.number:
-            departure.markers.add(by)
+            if by not in departure.markers:
+                departure.markers.add(by)
+                self._marked[by] += 1
+                self._see_to_own()
             self._end_if_drained(departure)
+
+    def _see_to_own(self) -> None:
+        self._hub.publishing.restrict(self.entitled(self._node.name))
 
     def tick(self) -> None:
         for departure in list(self.by_client.values()):

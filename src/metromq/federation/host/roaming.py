@@ -15,7 +15,7 @@ from metromq.federation.host.session_parcels import FIRST, MARKER, PROBE, TOPIC,
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import reasons
-from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, Session
+from metromq.protocol.session import FOREIGN, Entitled, Hub, Message, NetworkConnection, Session
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
 STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time, unless it rests for a whole hello interval:
@@ -287,6 +287,10 @@ class Roaming:
             text = f"{self._node.name}\0{session.opened_us}".encode()
             session.backlog.sequence = int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "big")
             self._hub.sessions.record(session)
+
+    def entitled(self, sender: str) -> Entitled | None:
+        """Who gets what a broker sends here; None: whoever wants it."""
+        return self._departures.entitled(sender)
 
     def is_session(self, message: Message) -> bool:
         return message.topic == TOPIC

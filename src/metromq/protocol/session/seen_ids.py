@@ -62,7 +62,11 @@ class SeenIds:
             self._forget()
 
     def _forget(self) -> None:
-        """The older half of the longest list goes."""
+        """What was queued more than once is here as often: that goes first. Then the older half of the longest list."""
+        self._by_origin = {origin: array("q", dict.fromkeys(known)) for origin, known in self._by_origin.items()}
+        self._count = sum([len(known) for known in self._by_origin.values()])
+        if self._count <= MAX_IDS // 2:
+            return
         longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
         known = self._by_origin[longest]
         half = (len(known) + 1) // 2
