@@ -1,4 +1,4 @@
-"""While a broker is dead, sessions that moved cost others nothing: what reaches their new place is not sent on as well."""
+"""While a broker is dead, sessions that moved cost others nothing: what reaches their new place is not sent on too."""
 
 import pytest
 
