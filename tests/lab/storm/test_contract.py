@@ -87,6 +87,23 @@ def test_each_repeat_at_qos_0_needs_a_crash() -> None:
     assert rules(seen) == {"twice"}
 
 
+@pytest.mark.parametrize(
+    ("moved", "broker", "qos", "expected"),
+    [(4.995, "b1", 0, set()), (4.9, "b1", 0, {"order"}), (5.2, "b1", 0, {"order"}), (4.995, "b0", 0, {"order"})],
+    ids=["as it was sent", "before", "later", "back at its broker"],
+)
+def test_what_a_client_at_qos_0_missed_in_a_move_may_come_late(
+    moved: float, broker: str, qos: int, expected: set[str]
+) -> None:
+    seen = city()
+    publish(seen, "one", 5.0)
+    publish(seen, "two", 6.0)
+    connect(seen, "s", broker, moved)
+    deliver(seen, "s", "two", 6.1, qos=qos)
+    deliver(seen, "s", "one", 7.0, qos=qos)
+    assert rules(seen) == expected
+
+
 def test_qos_0_comes_once_to_a_client_that_stays() -> None:
     seen = city()
     publish(seen, "m", 5.0, qos=1)

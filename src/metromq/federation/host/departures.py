@@ -7,6 +7,7 @@ With the markers of all brokers the session is drained. Until then what still co
 from a broker whose marker has come: otherwise one dead broker would double all that sessions get which have moved.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -49,6 +50,11 @@ ENTRIES_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 1 << 20
 PIECE_BYTES: Final = 128 * 1024
 TURNS_UNDER_WAY: Final = 2  # and what the new broker has not stored yet is no more than that of so many turns
+
+
+def number_apart(broker: str, time_us: int) -> int:
+    """Where one of two sessions of a client counts its packets from, so that they are not those of the other."""
+    return int.from_bytes(hashlib.blake2b(f"{broker}\0{time_us}".encode(), digest_size=2).digest(), "big")
 
 
 @final
@@ -275,16 +281,23 @@ class Departures:
     def stays(self, session: Session) -> None:
         """A session that has left is used here after all: what waits for it counts as had, and once.
 
-        Until now that was for its new broker to see to: a message and its copy from another part may both wait.
+        Until now that was for its new broker to see to: a message and its copy from another part may both wait. What
+        went on from here counts its packets on as well, so that this one must count elsewhere.
         """
-        waiting = session.seen = SeenIds()
-        for entry, origin, offset in list(self._entries(session)):
-            if offset >= 0 and waiting.holds(origin, offset):
-                self._hub.backlogs.abandon(session.backlog, entry)
-            else:
-                waiting.add(origin, offset)
+        hub = self._hub
+        seen = session.seen = SeenIds()
         session.roamed = True  # what left may come back, with what came here since
-        self._hub.sessions.record_seen(session)
+        session.backlog.sequence += number_apart(self._node.name, self._node.clock.stamp_us())
+        hub.sessions.record(session)
+        for entry, origin, offset in list(self._entries(session)):
+            if entry.state or entry.dup:
+                seen.add(origin, offset)
+                continue
+            message = hub.backlogs.load(entry).named(self._node.name)
+            hub.backlogs.abandon(session.backlog, entry)
+            if offset < 0 or not seen.holds(origin, offset):
+                hub.sessions.queue_again(session, message, entry.flags, entry.identifiers, 0)
+        hub.sessions.record_seen(session)
 
     def _ids(self, session: Session) -> Iterator[tuple[str, int]]:
         return ((origin, offset) for _, origin, offset in self._entries(session))

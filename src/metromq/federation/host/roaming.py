@@ -1,6 +1,5 @@
 """Clients that move between brokers: the latest CONNECT wins, and the session follows with all that waits for it."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, final
@@ -10,7 +9,7 @@ from metromq.federation.effects import Effect, SessionFound, SessionRefused, Ses
 from metromq.federation.host.arrivals import Arrivals
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.copies import Copies
-from metromq.federation.host.departures import Departures
+from metromq.federation.host.departures import Departures, number_apart
 from metromq.federation.host.session_parcels import FIRST, MARKER, PROBE, TOPIC, Piece, Signal, decode_parcel
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
@@ -284,8 +283,7 @@ class Roaming:
         stand for other messages there.
         """
         if session.expiry_s and not session.backlog.sequence and self._doubts():
-            text = f"{self._node.name}\0{session.opened_us}".encode()
-            session.backlog.sequence = int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "big")
+            session.backlog.sequence = number_apart(self._node.name, session.opened_us)
             self._hub.sessions.record(session)
 
     def entitled(self, sender: str) -> Entitled | None:

@@ -242,7 +242,7 @@ class Contract:
         """The exceptions to order that the contract lists."""
         if self._is_member(client) or self._is_merged(client, message.sent, delivery.at):
             return True
-        if self._is_from_before(client, message):
+        if self._is_from_before(client, message) or (not delivery.qos and self._moved_about(client, message.sent)):
             return True
         if any(begun <= delivery.at and over >= message.sent for begun, over in self._seen.reroutes):
             return True  # it went by the old routing
@@ -252,6 +252,11 @@ class Contract:
             return True  # the way through clusters may have been another one
         moved = [end for begin, end in self._moves(client) if begin <= delivery.at and message.sent <= end]
         return any(self._is_troubled(message.sent, end + ORDER_S) for end in moved)
+
+    def _moved_about(self, client: str, sent: float) -> bool:
+        """Whether it moved just when something was sent: at QoS 0 it may miss that, and get it with another session."""
+        lag_s = self._seen.lag_between(sent, sent)
+        return any(begin - lag_s <= sent <= end + lag_s for begin, end in self._moves(client))
 
     def _is_from_before(self, client: str, message: Published) -> bool:
         """Whether the client had not subscribed when it was sent: another session has brought it to the broker."""
