@@ -32,7 +32,6 @@ from tests.cli.test_plan import plan, run
 from tests.planning.problems import clock, document
 from tests.planning.test_large import PUZZLES, puzzle
 
-
 AMPLE = ("--time-limit", 600)  # these take a second of processor time: only a machine that stands still runs out of it
 ANSWERED_S = 30.0  # a second where nobody else works; without Ctrl-C it would be the whole time limit
 
