@@ -122,6 +122,17 @@ def test_a_table_shows_every_number_whole_on_a_narrow_screen(width: int) -> None
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_millions_are_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    plot(Report("a/fig1", {"ours": [(1, 4e6), (2, 0.0)]}, []), tmp_path / "plot.png")
+    axis = kept[0].axes[0].yaxis
+    assert axis.get_offset_text().get_text() == ""
+    assert "4,000,000" in [label.get_text() for label in axis.get_ticklabels()]
+    pyplot.switch_backend("agg")
+
+
 def test_a_plot_of_many_long_names_shows_them_whole_and_each_in_its_colour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,9 @@ def plot(report: Report, file: Path) -> None:
     axes.set_title(report.figure, pad=20 if _counts(report, axes) else None)
     axes.set_xlabel(report.x_label)
     axes.set_ylabel(report.y_label)
+    axes.yaxis.set_major_formatter(
+        lambda y, _: f"{y:,.10g}"
+    )  # no power of ten at the top, where numbers of instances are
     axes.grid(alpha=0.3, axis="y" if report.categories else "both")
     figure.legend(loc="outside lower center", ncols=_columns(axes), fontsize="small", frameon=False)
     figure.savefig(file, dpi=120)
