@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from metromq.cli import plan as plan_command
 from metromq.cli.main import group
 from metromq.cli.plan_sources import city_source
-from metromq.cli.plan_work import StoppedEarly, answered
+from metromq.cli.plan_tables import show_plan
+from metromq.cli.plan_work import StoppedEarly, answered, interrupts
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.status import AreaStatus, BrokerStatus, CityStatus, LinkStatus, Traffic
 from metromq.lab.delegation.instances import Family, draw
@@ -305,6 +306,63 @@ def test_a_planner_that_does_not_look_up_is_left_behind() -> None:
 
     with pytest.raises(StoppedEarly):
         answered(nothing, time.perf_counter)
+
+
+def test_ctrl_c_twice_does_not_lose_the_plan() -> None:
+    arrays = compile_arrays(read_problem(document()))
+    release, all_sent = threading.Event(), threading.Event()
+
+    def work(job: Job) -> Plan:
+        job.keep(arrays, np.array([0, 0, 2]))
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            release.wait(0.1)
+        all_sent.set()
+        release.wait(60)
+        raise AssertionError("nobody waits for this")
+
+    with interrupts():  # on a slow machine the last ones come when the answer is there
+        assert answered(work, time.perf_counter).plan.placement.services == {"map": "depot"}
+        assert all_sent.wait(60)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_the_plan_is_printed_does_not_lose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "city.json"
+    file.write_text(json.dumps(document()))
+
+    def pressed(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        show_plan(*arguments)
+
+    monkeypatch.setattr(plan_command, "show_plan", pressed)
+    result = run("--from", file)
+    assert result.exit_code == 0, result.output
+    assert "kiosk" in result.stdout
+
+
+SWALLOWING = """
+import time
+
+print("importing", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    raise ImportError("as extension modules do") from error
+"""
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text(SWALLOWING)
+    program = "from metromq.cli import main; main.COMMANDS['slow'] = ('slow_module', ''); main.main()"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command_line = [sys.executable, "-c", program, "slow"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=ANSWERED_S)
+    assert (process.returncode, err) == (130, b"metromq: stopped\n")
 
 
 def test_a_process_that_gets_ctrl_c_prints_a_plan(tmp_path: Path) -> None:

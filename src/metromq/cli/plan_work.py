@@ -2,7 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 
@@ -25,25 +26,57 @@ class PlanAnswer:
     left_behind: bool = False
 
 
-def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
+class Interrupts:
+    """Ctrl-C as something to look at: raised anywhere, it would take a plan that was found already with it."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._job: Job | None = None
+
+    def stops(self, job: Job) -> Job:
+        """From now on Ctrl-C stops this job; if it came before, the job only ends what it must."""
+        self._job = job
+        job.stopped |= self.pressed
+        return job
+
+    def press(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = True
+        if self._job is not None:
+            self._job.stopped = True
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """While this lasts, Ctrl-C raises nothing, however often it comes."""
+    found = Interrupts()
+    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is somebody else's
+        yield found
+        return
+    before = signal.signal(signal.SIGINT, found.press)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def answered(work: Callable[[Job], Plan], clock: Clock, ctrl_c: Interrupts | None = None) -> PlanAnswer:
     """What `work` returns, or after Ctrl-C the best it had found."""
-    job, started = Job(), clock()
+    started = clock()
     plans: list[Plan] = []
     failures: list[BaseException] = []
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c:
+        job = ctrl_c.stops(Job())
 
-    def run() -> None:
-        try:
-            plans.append(work(job))
-        except BaseException as error:
-            failures.append(error)
+        def run() -> None:
+            try:
+                plans.append(work(job))
+            except BaseException as error:
+                failures.append(error)
 
-    worker = threading.Thread(target=run, name="planner", daemon=True)
-    try:
+        worker = threading.Thread(target=run, name="planner", daemon=True)
         worker.start()
-        while worker.is_alive():
+        while worker.is_alive() and not job.stopped:
             worker.join(LOOK_S)
-    except KeyboardInterrupt:
-        job.stopped = True
         worker.join(PATIENCE_S)
     if failures:
         raise failures[0]
@@ -56,17 +89,8 @@ def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
     return PlanAnswer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)
 
 
-def ordered(work: Callable[[Job], Transition]) -> tuple[Transition, bool]:
+def ordered(work: Callable[[Job], Transition], ctrl_c: Interrupts | None = None) -> tuple[Transition, bool]:
     """Steps in order, and whether Ctrl-C cut their search short. It looks up often: no thread is needed."""
-    job = Job()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        job.stopped = True
-
-    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is somebody else's
-        return work(job), False
-    before = signal.signal(signal.SIGINT, stop)
-    try:
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c:
+        job = ctrl_c.stops(Job())
         return work(job), job.stopped
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -7,7 +7,8 @@ from typing import Any
 from metromq.lab.report import Report, instances_at
 
 MARKERS = "osv^Dx*P<>1234"
-WIDTH_IN, HEIGHT_IN = 7, 5
+WIDTH_IN, HEIGHT_IN = 7, 5  # with a legend of two rows; more of them take nothing from the data
+LEGEND_ROW_IN = 0.2
 LEGEND_LETTERS = 100  # that fit side by side
 SIGN_LETTERS = 8  # what the sign before a name takes
 MOST_COUNTS = 12  # numbers of instances that stand side by side
@@ -32,7 +33,10 @@ def plot(report: Report, file: Path) -> None:
         lambda y, _: f"{y:,.10g}"
     )  # no power of ten at the top, where numbers of instances are
     axes.grid(alpha=0.3, axis="y" if report.categories else "both")
-    figure.legend(loc="outside lower center", ncols=_columns(axes), fontsize="small", frameon=False)
+    columns = _columns(axes)
+    figure.legend(loc="outside lower center", ncols=columns, fontsize="small", frameon=False)
+    rows = math.ceil(len(axes.get_legend_handles_labels()[1]) / columns)
+    figure.set_size_inches(WIDTH_IN, HEIGHT_IN + LEGEND_ROW_IN * max(0, rows - 2))
     figure.savefig(file, dpi=120)
     pyplot.close(figure)
 
