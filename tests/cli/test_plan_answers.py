@@ -19,7 +19,7 @@ from metromq.cli import plan as plan_command
 from metromq.cli.main import group
 from metromq.cli.plan_sources import city_source
 from metromq.cli.plan_tables import show_plan
-from metromq.cli.plan_work import StoppedEarly, answered, interrupts
+from metromq.cli.plan_work import StoppedEarly, answered, interrupts, ordered
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.status import AreaStatus, BrokerStatus, CityStatus, LinkStatus, Traffic
 from metromq.lab.delegation.instances import Family, draw
@@ -399,6 +399,20 @@ def test_ctrl_c_while_steps_are_ordered_prints_the_plan(tmp_path: Path, monkeypa
     assert "stopped" in result.stderr
     assert [job.stopped for job in jobs] == [True]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_once_ctrl_c_came_nobody_waits_for_the_order_of_steps() -> None:
+    def until_stopped(job: Job) -> Transition:
+        end = time.monotonic() + ANSWERED_S
+        while not job.stopped and time.monotonic() < end:
+            time.sleep(0.01)
+        return Transition(())
+
+    with interrupts() as ctrl_c:
+        os.kill(os.getpid(), signal.SIGINT)  # between two jobs: it stops the next one
+        assert ordered(until_stopped, ctrl_c) == (Transition(()), True)
+        assert ordered(until_stopped, ctrl_c) == (Transition(()), True)  # the one after that gets a moment
+        assert ordered(lambda job: Transition(()), ctrl_c) == (Transition(()), False)
 
 
 def test_ctrl_c_before_anything_is_read_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

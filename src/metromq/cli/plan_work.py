@@ -10,8 +10,9 @@ from types import FrameType
 from metromq.errors import MetroError
 from metromq.planning import Clock, Job, Plan, Transition, make_plan, simple_bound
 
-PATIENCE_S = 0.5  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
-LOOK_S = 0.2
+PATIENCE_S = 0.2  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
+LOOK_S = 0.05
+HURRY_S = 0.3  # for the order of steps, once Ctrl-C has ended the planner
 
 
 class StoppedEarly(MetroError):
@@ -32,16 +33,23 @@ class Interrupts:
     def __init__(self) -> None:
         self.pressed = False
         self._job: Job | None = None
+        self._missed = False  # it came between two jobs
 
-    def stops(self, job: Job) -> Job:
-        """From now on Ctrl-C stops this job; if it came before, the job only ends what it must."""
+    @contextmanager
+    def stopping(self, job: Job) -> Iterator[Job]:
+        """While this lasts, Ctrl-C stops this job."""
         self._job = job
-        job.stopped |= self.pressed
-        return job
+        job.stopped, self._missed = self._missed, False
+        try:
+            yield job
+        finally:
+            self._job = None
 
     def press(self, number: int, frame: FrameType | None) -> None:
         self.pressed = True
-        if self._job is not None:
+        if self._job is None:
+            self._missed = True
+        else:
             self._job.stopped = True
 
 
@@ -64,8 +72,7 @@ def answered(work: Callable[[Job], Plan], clock: Clock, ctrl_c: Interrupts | Non
     started = clock()
     plans: list[Plan] = []
     failures: list[BaseException] = []
-    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c:
-        job = ctrl_c.stops(Job())
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c, ctrl_c.stopping(Job()) as job:
 
         def run() -> None:
             try:
@@ -90,7 +97,13 @@ def answered(work: Callable[[Job], Plan], clock: Clock, ctrl_c: Interrupts | Non
 
 
 def ordered(work: Callable[[Job], Transition], ctrl_c: Interrupts | None = None) -> tuple[Transition, bool]:
-    """Steps in order, and whether Ctrl-C cut their search short. It looks up often: no thread is needed."""
-    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c:
-        job = ctrl_c.stops(Job())
-        return work(job), job.stopped
+    """Steps in order, and whether their search was cut short: by Ctrl-C, or because that had ended the planner before
+    and nobody waits for long now. The search looks up often: no thread is needed."""
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c, ctrl_c.stopping(Job()) as job:
+        hurry = threading.Timer(HURRY_S, lambda: setattr(job, "stopped", True))
+        hurry.daemon = True
+        if ctrl_c.pressed:
+            hurry.start()
+        found = work(job)
+        hurry.cancel()
+        return found, job.stopped
