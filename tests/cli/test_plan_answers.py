@@ -252,6 +252,8 @@ def test_a_byte_order_mark_and_bad_options_are_told(tmp_path: Path) -> None:
             result = run("--from", file, "--policy", "LP", option, value)
             assert result.exit_code == 2, (option, value)
             assert option in result.stderr
+    with pytest.raises(UsageError, match="--weight power=2: power is given more than once"):
+        run("--from", file, "--weight", "power=1", "--weight", "power=2")
     for value in ("nan", "1e300", "9" * 400):
         with pytest.raises(UsageError, match="--weight traffic="):
             run("--from", file, "--weight", f"traffic={value}")

@@ -269,6 +269,8 @@ def _weights(words: Sequence[str]) -> dict[str, float]:
         if name not in WEIGHTS or not 0 <= value <= MOST_WEIGHT:
             rule = f"NAME is one of {', '.join(WEIGHTS)} and X from 0 to {MOST_WEIGHT:g}"
             raise UsageError(f"--weight {shorten(word)}: must be NAME=X, where {rule}")
+        if name in found:
+            raise UsageError(f"--weight {shorten(word)}: {name} is given more than once; keep only one of them")
         found[name] = value
     return found
 
