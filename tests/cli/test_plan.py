@@ -150,6 +150,11 @@ def test_broken_files_are_named(tmp_path: Path, text: str, message: str) -> None
         run("--from", tmp_path / "missing.json")
 
 
+def test_a_file_of_devices_that_nobody_would_read_is_refused(file: Path) -> None:
+    with pytest.raises(UsageError, match="--devices only works with --from city or lake"):
+        run("--from", file, "--devices", file)
+
+
 def test_help_has_examples() -> None:
     assert "metromq plan --from lake" in run("--help").stdout
 

@@ -242,6 +242,8 @@ def _source(origin: str, city: str | None, data: Path, lake: str, devices: Path 
         return from_city(city, data, devices, lake if given else None)
     if origin == "lake":
         return from_lake(lake, devices)
+    if devices is not None:
+        raise UsageError("--devices only works with --from city or lake: a file has its devices in it")
     return from_file(Path(origin))
 
 
