@@ -27,7 +27,7 @@ HOT_MODULES: list[str] = [
     "src/metromq/broker/write_cycle.py",
     *(f"src/metromq/gateway/{name}.py" for name in ("core", "effects", "packet_ids", "runs", "table", "tunnel")),
     *(f"src/metromq/client/core/{name}.py" for name in ("client_core", "effects", "outbox", "unsettled")),
-    *(f"src/metromq/planning/{name}.py" for name in ("device_proof", "device_sets", "long_anneal")),
+    *(f"src/metromq/planning/{name}.py" for name in ("device_bound", "device_proof", "device_sets", "long_anneal")),
 ]
 
 # What brokers do all the time though nothing happens: they greet each other, and look whose time has come. A storm of

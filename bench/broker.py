@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.machine import CORES, Shares, Watch, average, raise_file_limit
+from bench.marks import beside_flashmq
 from bench.measured import Probe
 from bench.peers import FETCHED, Peer, Running, find_peers, running
-from bench.report import Run, lines, show, write
+from bench.report import Run, lines, show, show_marks, write
 from bench.scenarios import SCENARIOS, Scenario, histogram
 from metromq.errors import UsageError
 
@@ -123,8 +124,11 @@ def main(argv: Sequence[str]) -> int:
                     console.print(f"[red]{title}: {error}[/]")
                 progress.advance(task)
     found = lines(scenarios, runs)
+    marks = beside_flashmq({line.scenario: line.ratio for line in found if line.value == "rate"})
     show(console, found)
-    write(options.json, found, runs, missing)
+    if any(mark.ours is not None for mark in marks):
+        show_marks(console, marks)
+    write(options.json, found, marks, runs, missing)
     console.print(f"broker on core {broker_core}, generator on core {generator_core}; all runs are in {options.json}")
     return 0
 

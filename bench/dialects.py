@@ -11,11 +11,11 @@ from bench import generator
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """`connect(port, name, filters)`, `packet(topic, payload)`: with an empty payload a random one, and the number of
-    bytes in which a message on a topic is delivered, the last `tail` of which are no payload."""
+    bytes in which a message on a topic, with a payload of so many, is delivered; the last `tail` are no payload."""
 
     connect: Callable[[int, str, Sequence[str]], socket.socket]
     packet: Callable[[str, bytes], bytes]
-    delivered_bytes: Callable[[str], int]
+    delivered_bytes: Callable[[str, int], int]
     tail: int = 0
     settle: Callable[[Sequence[socket.socket]], None] = lambda clients: None  # before what is delivered is counted
 
@@ -28,7 +28,11 @@ def _mqtt_packet(topic: str, payload: bytes) -> bytes:
     return generator.packet(topic, payload=payload)
 
 
-MQTT = Dialect(_mqtt_connect, _mqtt_packet, lambda topic: len(generator.packet(topic)))
+def _mqtt_delivered(topic: str, payload_bytes: int) -> int:
+    return len(generator.packet(topic, payload=bytes(payload_bytes)))
+
+
+MQTT = Dialect(_mqtt_connect, _mqtt_packet, _mqtt_delivered)
 
 
 def _nats_connect(port: int, name: str, filters: Sequence[str]) -> socket.socket:
@@ -53,8 +57,8 @@ def _nats_packet(topic: str, payload: bytes) -> bytes:
     return b"PUB %s %d\r\n%s\r\n" % (_subject(topic).encode(), len(payload), payload)
 
 
-def _nats_delivered(topic: str) -> int:
-    return len(f"MSG {_subject(topic)} 000000 {generator.PAYLOAD_BYTES}\r\n\r\n") + generator.PAYLOAD_BYTES
+def _nats_delivered(topic: str, payload_bytes: int) -> int:
+    return len(f"MSG {_subject(topic)} 000000 {payload_bytes}\r\n\r\n") + payload_bytes
 
 
 def _nats_settle(clients: Sequence[socket.socket]) -> None:

@@ -87,8 +87,8 @@ def some(client: socket.socket, most: int = 4096) -> bytes:
     return piece
 
 
-def random_payload() -> bytes:
-    return os.urandom(PAYLOAD_BYTES)
+def random_payload(payload_bytes: int = PAYLOAD_BYTES) -> bytes:
+    return os.urandom(payload_bytes)
 
 
 def packet(topic: str, version: int = MQTT311, qos: int = 0, packet_id: int = 0, payload: bytes = b"") -> bytes:

@@ -5,7 +5,7 @@ import subprocess
 import weakref
 from typing import Any
 
-from bench.generator import CPU
+from bench.generator import CPU, PAYLOAD_BYTES
 from bench.measured import Measured, Probe
 from bench.peers import ZENOH_LOAD, ZENOH_VENV, Running
 from metromq.errors import UsageError
@@ -14,8 +14,8 @@ from metromq.errors import UsageError
 class _Load:
     """The process; each line that it reads is one measurement."""
 
-    def __init__(self, broker: Running, pairs: int, fan: int, topics: int) -> None:
-        words = ["load", *map(str, (broker.port, pairs, fan, topics, broker.pid))]
+    def __init__(self, broker: Running, pairs: int, fan: int, topics: int, payload_bytes: int) -> None:
+        words = ["load", *map(str, (broker.port, pairs, fan, topics, payload_bytes, broker.pid))]
         self._process = subprocess.Popen(
             [str(ZENOH_VENV / "bin" / "python"), str(ZENOH_LOAD), *words],
             stdin=subprocess.PIPE,
@@ -42,8 +42,10 @@ class _Load:
         self._process.wait(10)
 
 
-def outside(broker: Running, pairs: int, fan: int, topics: int, seconds: float) -> Measured:
-    load = _Load(broker, pairs, fan, topics)
+def outside(
+    broker: Running, pairs: int, fan: int, topics: int, seconds: float, payload_bytes: int = PAYLOAD_BYTES
+) -> Measured:
+    load = _Load(broker, pairs, fan, topics, payload_bytes)
     try:
         found = load.measure(0, seconds)
     finally:
@@ -52,7 +54,7 @@ def outside(broker: Running, pairs: int, fan: int, topics: int, seconds: float) 
 
 
 def outside_probe(broker: Running, pairs: int, rate: float) -> Probe:
-    load = _Load(broker, pairs, 1, 0)
+    load = _Load(broker, pairs, 1, 0, PAYLOAD_BYTES)
 
     def take(seconds: float) -> tuple[list[int], int]:
         found = load.measure(rate, seconds)

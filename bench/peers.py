@@ -88,11 +88,12 @@ def _amqtt(port: int, directory: Path, durability: str) -> Command:
 
 
 def _nats(port: int, directory: Path, durability: str) -> Command:
-    """Its MQTT listener needs a store for sessions and QoS 1; acknowledgements do not wait for the disk."""
+    """Its MQTT listener needs a store for sessions and QoS 1; acknowledgements do not wait for the disk. A session may
+    have 65,535 messages unacknowledged, and a filter that ends in # takes `max_ack_pending` of them twice."""
     file = directory / "nats.conf"
     file.write_text(
         f"server_name: bench\nlisten: 127.0.0.1:{free_port()}\nmax_connections: 20000\n"
-        f"jetstream {{ store_dir: {directory}/store }}\nmqtt {{ listen: 127.0.0.1:{port}, max_ack_pending: 65535 }}\n"
+        f"jetstream {{ store_dir: {directory}/store }}\nmqtt {{ listen: 127.0.0.1:{port}, max_ack_pending: 32767 }}\n"
     )
     return [str(NATS_VENV / "bin" / "nats-server"), "-c", str(file)], {"GOMAXPROCS": "1"}  # it has one core
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -147,6 +147,11 @@ VARIANTS = {
     "plain, annealed": Parts(tree=False, lists=False, sets=False),
     "tree, annealed": Parts(lists=False, sets=False),
     "tree and lists, annealed": Parts(sets=False),
+}
+# Sets bound nothing in two seconds, and nobody asks for them where hops are cheap or problems small.
+WITH_SETS = {
+    "plain, annealed": VARIANTS["plain, annealed"],
+    "tree and lists, annealed": VARIANTS["tree and lists, annealed"],
     "tree, lists and sets, annealed": ALL_PARTS,
 }
 
@@ -161,25 +166,38 @@ class Run:
 
 
 def own_parts(count: int, limit_s: float) -> list[Line]:
-    """Annealing, tree, lists and sets, each against the same without it: same program, same start, CPU seconds."""
+    """Annealing, tree and lists, each against the same without it: same program, same start, CPU seconds."""
     lines = []
-    for size, (devices, topics, services) in SIZES.items():
+    for size, numbers in SIZES.items():
         for label in ("printed", "calibrated"):
-            family = Family(devices, topics, services)
-            family = printed(family) if label == "printed" else family
-            runs: dict[str, list[Run]] = {name: [] for name in VARIANTS}
-            for seed in range(count):
-                arrays = instance(replace(family, workload_ratio=RATIOS[seed % len(RATIOS)]), seed)
-                for name, parts in VARIANTS.items():
-                    before = time.process_time()
-                    cpu = Deadline.after(limit_s, time.process_time)  # other work on the machine costs nobody time
-                    plan = optimal(arrays, Limits(100 * limit_s), time.process_time, time=cpu, parts=parts)
-                    gap = plan.gap if plan.feasible else 1.0
-                    runs[name].append(Run(time.process_time() - before, plan.status == "optimal", gap))
+            runs = _runs(Family(*numbers), label, VARIANTS, count, limit_s)
             for old, new in itertools.pairwise(VARIANTS):
                 lines.append(_against(f"{size} {label}: {new} against {old}", runs[old], runs[new]))
-                print(lines[-1].name, lines[-1].value, lines[-1].detail, file=sys.stderr, flush=True)  # it takes long
     return lines
+
+
+def set_bound(count: int, limit_s: float) -> list[Line]:
+    """The bound by sets against the same without it, and against the plain solver with the same start."""
+    runs = _runs(Family(*SIZES["10/30/20"]), "calibrated", WITH_SETS, count, limit_s)
+    *others, sets = WITH_SETS
+    return [_against(f"10/30/20 calibrated: {sets} against {old}", runs[old], runs[sets]) for old in reversed(others)]
+
+
+def _runs(
+    family: Family, label: str, variants: Mapping[str, Parts], count: int, limit_s: float
+) -> dict[str, list[Run]]:
+    """Every instance with every variant, one after the other."""
+    family = printed(family) if label == "printed" else family
+    runs: dict[str, list[Run]] = {name: [] for name in variants}
+    for seed in range(count):
+        arrays = instance(replace(family, workload_ratio=RATIOS[seed % len(RATIOS)]), seed)
+        for name, parts in variants.items():
+            before = time.process_time()
+            cpu = Deadline.after(limit_s, time.process_time)  # other work on the machine costs nobody time
+            plan = optimal(arrays, Limits(100 * limit_s), time.process_time, time=cpu, parts=parts)
+            gap = plan.gap if plan.feasible else 1.0
+            runs[name].append(Run(time.process_time() - before, plan.status == "optimal", gap))
+    return runs
 
 
 def _against(name: str, old: list[Run], new: list[Run]) -> Line:
@@ -192,6 +210,7 @@ def _against(name: str, old: list[Run], new: list[Run]) -> Line:
         for runs in (old, new)
     ]
     detail = f"{cpu[1]:.2f} s of CPU ({told[1]}) against {cpu[0]:.2f} s ({told[0]}); better {better}, worse {worse}"
+    print(name, detail, file=sys.stderr, flush=True)  # all of them take long
     return Line(name, f"{cpu[0] / cpu[1]:.2f}x", "", None, detail)
 
 
@@ -207,18 +226,19 @@ def _faster(one: Run, other: Run) -> bool:
 PARTS: dict[str, Callable[[int, float], list[Line]]] = {
     "small": small,
     "parts": own_parts,
+    "sets": set_bound,
     "formulations": formulations,
     "medium": medium,
     "city": city,
 }
-COUNTS = {"small": 20, "parts": 30, "formulations": 3, "medium": 2, "city": 1}
-LIMITS_S = {"small": 20.0, "parts": 2.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
+COUNTS = {"small": 20, "parts": 30, "sets": 30, "formulations": 3, "medium": 2, "city": 1}
+LIMITS_S = {"small": 20.0, "parts": 2.0, "sets": 10.0, "formulations": 60.0, "medium": 60.0, "city": 60.0}
 
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench planner", description=__doc__)
     parser.add_argument("--only", action="append", choices=tuple(PARTS), help="may be repeated")
-    parser.add_argument("--instances", type=int, help="how many per measure (default: 20, 30, 3, 2, 1)")
+    parser.add_argument("--instances", type=int, help="how many per measure (default: 20, 30, 30, 3, 2, 1)")
     parser.add_argument("--json", type=Path, default=Path("bench-results-planner.json"), metavar="FILE")
     options = parser.parse_args(argv)
     console = Console() if sys.stdout.isatty() else Console(width=170)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.generator import CPU
 from bench.machine import Shares
+from bench.marks import AIM, SOURCE, Mark
 from bench.scenarios import Scenario, Target
 
 BOUND_SHARE = 0.93  # a generator this busy beside a broker that is less so was the limit itself
@@ -115,7 +116,11 @@ def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
             bound = median([run.shares.generator for run in own])
             if bound > BOUND_SHARE and median([run.shares.broker for run in own]) < bound - 0.05:
                 notes.append("generator-bound")
-    spent = {run.family: run.values[CPU] for run in runs if CPU in run.values}
+    timed = [run for run in runs if CPU in run.values]
+    spent = {
+        name: median([run.values[CPU] for run in timed if run.family == name])
+        for name in dict.fromkeys(run.family for run in timed)
+    }
     if spent:
         notes.append("CPU us/message: " + ", ".join(f"{name} {value:.2f}" for name, value in spent.items()))
     disturbed = sum(run.shares.disturbed for run in runs)
@@ -147,12 +152,27 @@ def show(console: Console, found: Sequence[Line]) -> None:
     console.print(table)
 
 
-def write(path: Path, found: Sequence[Line], runs: Sequence[Run], missing: Sequence[str]) -> None:
+def show_marks(console: Console, marks: Sequence[Mark]) -> None:
+    table = Table(title=f"MetroMQ and FlashMQ, each as a ratio to mosquitto ({SOURCE})")
+    for title in ("scenario", "pipelined", "FlashMQ, published", f"{AIM:g} times that", "MetroMQ, this run", ""):
+        table.add_column(title, justify="left" if title in ("scenario", "pipelined", "") else "right")
+    for mark in marks:
+        verdict = "not measured" if mark.reached is None else "[green]reached[/]" if mark.reached else "[red]missed[/]"
+        ours = "-" if mark.ours is None else f"{mark.ours:.2f}"
+        aim = f"{AIM * mark.flashmq:.2f}"
+        table.add_row(mark.title, mark.pipelined, f"{mark.flashmq:g}", aim, ours, verdict)
+    console.print(table)
+
+
+def write(
+    path: Path, found: Sequence[Line], marks: Sequence[Mark], runs: Sequence[Run], missing: Sequence[str]
+) -> None:
     machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
     document = {
         "machine": machine,
         "missing": list(missing),
         "lines": [asdict(line) for line in found],
+        "flashmq": {"source": SOURCE, "aim": AIM, "rows": [asdict(mark) for mark in marks]},
         "runs": [asdict(run) for run in runs],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")

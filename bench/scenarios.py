@@ -3,7 +3,6 @@
 import random
 import socket
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,23 +11,23 @@ from pathlib import Path
 
 from bench import generator
 from bench.dialects import MQTT, Dialect
-from bench.machine import cpu_seconds, fdatasync_rate, resident_bytes
+from bench.generator import PAYLOAD_BYTES
+from bench.machine import cpu_seconds, fdatasync_rate
 from bench.measured import Measured, Probe
 from bench.outside import outside, outside_probe
 from bench.peers import Running
+from bench.standing import filters, idle
 from metromq.protocol.wire.packets import MQTT5, MQTT311
 
 UNDER_WAY_BYTES = 32 << 20  # of all subscribers together,
 PER_SUBSCRIBER_BYTES = 512 << 10  # and of one at most: no broker's default makes it drop that little
 WINDOW = 20
+LONG_PAYLOAD_BYTES = 1000
 PAIRS = 10
 CHURN_S = 0.01
-IDLE_CLIENTS = 5000
-FILTER_CLIENTS = 10_000
-FILTERS_EACH = 100
-MATCHED = 200_000
 MANY_CLIENTS = 1000
 LONE_PAIRS = 200
+MQTT5_BROKERS = ("metromq", "pure", "mosquitto", "amqtt")  # nats-server speaks 3.1.1 only
 MQTT_BROKERS = ("metromq", "pure", "mosquitto", "nats", "amqtt")
 SPEAKERS = (*MQTT_BROKERS, "nats own")  # what the bench has a dialect for
 EVERYBODY = (*SPEAKERS, "zenoh")
@@ -76,28 +75,32 @@ def _newer_packet(topic: str, payload: bytes) -> bytes:
     return generator.packet(topic, MQTT5, payload=payload)
 
 
-def pipelined(pairs: int, fan: int, version: int = MQTT311) -> Callable[[Running, float], Measured]:
+def pipelined(
+    pairs: int, fan: int, version: int = MQTT311, payload_bytes: int = PAYLOAD_BYTES
+) -> Callable[[Running, float], Measured]:
     """QoS 0 as fast as it goes, with a bound on the bytes under way that is the same for every broker."""
 
     def run(broker: Running, seconds: float) -> Measured:
         dialect = broker.dialect
         if dialect is None:
-            return outside(broker, pairs, fan, 0, seconds)
+            return outside(broker, pairs, fan, 0, seconds, payload_bytes)
         streams: list[generator.Stream] = []
         receivers: list[tuple[socket.socket, generator.Stream]] = []
         clients: list[socket.socket] = []
         for pair in range(pairs):
             topic = f"bench/{pair:02}"
             packet = _newer_packet if version == MQTT5 else dialect.packet
-            size = len(packet(topic, b""))
+            size = len(packet(topic, bytes(payload_bytes)))
             window = min(PER_SUBSCRIBER_BYTES, UNDER_WAY_BYTES // fan // pairs) // size
-            batch = b"".join([packet(topic, b"") for _ in range(max(1, window // 4))])
+            payloads = [generator.random_payload(payload_bytes) for _ in range(max(1, window // 4))]
+            batch = b"".join([packet(topic, payload) for payload in payloads])
+            sizes = size, dialect.delivered_bytes(topic, payload_bytes)
             publisher = (
                 generator.connect(broker.port, f"pub{pair}", version)
                 if version == MQTT5
                 else dialect.connect(broker.port, f"pub{pair}", ())
             )
-            stream = generator.Stream(publisher, fan, batch, (size, dialect.delivered_bytes(topic)), window)
+            stream = generator.Stream(publisher, fan, batch, sizes, window)
             streams.append(stream)
             clients.append(publisher)
             for number in range(fan):
@@ -127,7 +130,7 @@ def many_topics(count: int, by_name: bool = False, churning: bool = False) -> Ca
         clients: list[socket.socket] = []
         for pair in range(PAIRS):
             topics = topics_of(pair, count)
-            size, delivered = len(dialect.packet(topics[0], b"")), dialect.delivered_bytes(topics[0])
+            size, delivered = len(dialect.packet(topics[0], b"")), dialect.delivered_bytes(topics[0], PAYLOAD_BYTES)
             window = PER_SUBSCRIBER_BYTES // size
             names = [topics[n % len(topics)] for n in range(max(window // 4, len(topics)))]
             publisher = dialect.connect(broker.port, f"pub{pair}", ())
@@ -188,9 +191,9 @@ def fan_in(broker: Running) -> Probe:
     dialect = _dialect(broker)
     publishers = [dialect.connect(broker.port, f"pub{number}", ()) for number in range(MANY_CLIENTS)]
     subscriber = dialect.connect(broker.port, "sub", ["bench/in"])
-    filler = bytes(generator.PAYLOAD_BYTES - 4)
+    filler = bytes(PAYLOAD_BYTES - 4)
     packets = [dialect.packet("bench/in", filler + struct.pack(">I", n)) for n in range(MANY_CLIENTS)]
-    delivered = dialect.delivered_bytes("bench/in"), dialect.tail
+    delivered = dialect.delivered_bytes("bench/in", PAYLOAD_BYTES), dialect.tail
     dialect.settle([*publishers, subscriber])
 
     def take(seconds: float) -> tuple[list[int], int]:
@@ -207,7 +210,7 @@ def in_pairs(broker: Running) -> Probe:
         topic = f"bench/{number:03}"
         subscriber = dialect.connect(broker.port, f"sub{number}", [topic])
         pairs.append((dialect.connect(broker.port, f"pub{number}", ()), subscriber, dialect.packet(topic, b"")))
-    size = dialect.delivered_bytes("bench/000")
+    size = dialect.delivered_bytes("bench/000", PAYLOAD_BYTES)
     dialect.settle([end for pair in pairs for end in pair[:2]])
 
     def take(seconds: float) -> tuple[list[int], int]:
@@ -222,7 +225,7 @@ def fan_out(broker: Running, seconds: float) -> Measured:
     subscribers = [dialect.connect(broker.port, f"sub{number}", ["bench/out"]) for number in range(MANY_CLIENTS)]
     publisher = dialect.connect(broker.port, "pub", ())
     packets = [dialect.packet("bench/out", b"") for _ in range(64)]
-    size = dialect.delivered_bytes("bench/out")
+    size = dialect.delivered_bytes("bench/out", PAYLOAD_BYTES)
     dialect.settle([*subscribers, publisher])
     generator.fan_out(publisher, packets, subscribers, size, seconds / 4)
     count = generator.fan_out(publisher, packets, subscribers, size, seconds)
@@ -241,7 +244,7 @@ def latency(rate: float) -> "Callable[[Running], Probe]":
             subscriber = dialect.connect(broker.port, f"sub{number}", [topic])
             publisher = dialect.connect(broker.port, f"pub{number}", ())
             pairs.append((publisher, subscriber, dialect.packet(topic, b"")))
-        size = dialect.delivered_bytes("bench/00")
+        size = dialect.delivered_bytes("bench/00", PAYLOAD_BYTES)
         dialect.settle([end for pair in pairs for end in pair[:2]])
 
         def take(seconds: float) -> tuple[list[int], int]:
@@ -266,59 +269,94 @@ def histogram(results: Sequence[int]) -> dict[str, int]:
     return {f"{2 ** (step / 4):.1f}": counts[step] for step in sorted(counts)}
 
 
-def idle(broker: Running, seconds: float) -> Measured:
-    """Resident memory for each of 5,000 clients that subscribe to a topic of their own and then keep quiet."""
-    connect = _dialect(broker).connect
-    warm = [connect(broker.port, f"warm{number}", [f"warm/{number}"]) for number in range(20)]
-    before = resident_bytes(broker.pid)
-    clients = [connect(broker.port, f"device-{n:05}", [f"device/{n:05}"]) for n in range(IDLE_CLIENTS)]
-    time.sleep(min(1.0, seconds))
-    used = resident_bytes(broker.pid) - before
-    _close(warm + clients)
-    return Measured({"bytes": used / IDLE_CLIENTS})
-
-
-def filters(broker: Running, seconds: float) -> Measured:
-    """A million filters, nine of ten of them topic names: how fast they come in, what each costs in memory, and how
-    long the broker then takes for a message on a topic that it has not seen before."""
-    clients = [generator.connect(broker.port, f"device-{n:05}") for n in range(FILTER_CLIENTS)]
-    before, start = resident_bytes(broker.pid), time.monotonic()
-    for number, client in enumerate(clients):
-        named = [f"city/{number:05}/sensor{n:03}" for n in range(FILTERS_EACH * 9 // 10)]
-        wild = [f"city/{number:05}/+/alarm{n:02}" for n in range(FILTERS_EACH // 10)]
-        generator.subscribe(client, named + wild)
-    count = FILTER_CLIENTS * FILTERS_EACH
-    inserts = count / (time.monotonic() - start)
-    used = resident_bytes(broker.pid) - before
-    publisher, last = generator.connect(broker.port, "pub"), clients[-1]
-    busy = cpu_seconds(broker.pid)
-    topics = [f"city/{n * 7919 % FILTER_CLIENTS:05}/nobody{n:06}" for n in range(MATCHED)]
-    generator.until_heard(publisher, [*topics, f"city/{FILTER_CLIENTS - 1:05}/sensor000"], last)
-    matched = (cpu_seconds(broker.pid) - busy) / MATCHED * 1e6
-    _close([*clients, publisher])
-    return Measured({"inserts/s": inserts, "bytes": used / count, "match us": matched})
-
-
 def _of(limit: float) -> dict[str, Target]:
     return {"rate": Target(limit, "mosquitto")}
 
 
 _BELOW = Target(1.0, "mosquitto", at_most=True)
-_WITH_BUSY = (
-    "metromq",
-    "busy poll",
-    "pure",
-    "mosquitto",
-    "nats",
-    "nats own",
-    "zenoh",
-)  # amqtt falls behind
+_WITH_BUSY = ("metromq", "busy poll", "pure", "mosquitto", "nats", "nats own", "zenoh")  # amqtt falls behind
 
 SCENARIOS: tuple[Scenario, ...] = (
+    # Clients that do not wait for each other, nothing pipelined beyond a window of QoS 1.
+    Scenario(
+        "fan-in",
+        "fan-in 1000 -> 1, unpipelined",
+        "messages/s",
+        _of(1.4),
+        probe=fan_in,
+        slice_s=1.0,
+        summary=lambda rates: {"rate": rates[0]},
+        families=SPEAKERS,
+    ),
+    Scenario(
+        "pairs",
+        f"{LONE_PAIRS} pairs, unpipelined",
+        "messages/s",
+        _of(1.0),
+        probe=in_pairs,
+        slice_s=1.0,
+        summary=lambda rates: {"rate": rates[0]},
+        families=SPEAKERS,
+    ),
+    Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out, families=SPEAKERS),
+    Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
+    Scenario(
+        "qos1-topics-1000", "QoS 1 window 20, 1,000 topics, 10 -> 10", "messages/s", _of(10), windowed(10, 10, 1_000)
+    ),
+    Scenario(
+        "fsync",
+        "QoS 1 with fsync, 50 -> 10",
+        "messages/s",
+        {"rate": Target(20_000)},
+        fsync,
+        durability="fsync",
+        families=("metromq", "pure"),
+    ),
+    *(
+        Scenario(
+            f"latency-{rate}",
+            f"latency at {rate:,}/s, 10 -> 10",
+            "us",
+            {"p50": _BELOW, "p99": _BELOW},
+            probe=latency(rate),
+            families=_WITH_BUSY,
+        )
+        for rate in (1_000, 20_000)
+    ),
+    Scenario(
+        "idle",
+        "memory of one of 5,000 idle clients",
+        "bytes",
+        {"bytes": Target(2500, at_most=True)},
+        idle,
+        families=SPEAKERS,
+    ),
+    Scenario(
+        "filters",
+        "a million filters of 10,000 clients",
+        "bytes",
+        {"bytes": Target(200, at_most=True)},
+        filters,
+        families=("metromq", "mosquitto"),
+    ),
+    # As fast as the window allows: every row is pipelined.
     Scenario("qos0-1-1", "QoS 0 pipelined 1 -> 1", "messages/s", _of(8), pipelined(1, 1), families=EVERYBODY),
     Scenario("qos0-10-10", "QoS 0 pipelined 10 -> 10", "messages/s", _of(8), pipelined(10, 1), families=EVERYBODY),
     Scenario(
-        "v5-1-1", "MQTT 5 publisher 1 -> 1", "messages/s", {"rate": Target(0.75, "qos0-1-1")}, pipelined(1, 1, MQTT5)
+        "payload-1000",
+        "QoS 0 pipelined 10 -> 10, payloads of 1,000 bytes",
+        "messages/s",
+        {},
+        pipelined(10, 1, payload_bytes=LONG_PAYLOAD_BYTES),
+        families=EVERYBODY,
+    ),
+    Scenario(
+        "v5-1-1",
+        "MQTT 5 publisher 1 -> 1",
+        "messages/s",
+        {"rate": Target(0.75, "qos0-1-1")},
+        pipelined(1, 1, MQTT5),
+        families=MQTT5_BROKERS,
     ),
     Scenario(
         "v5-10-10",
@@ -326,12 +364,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         "messages/s",
         {"rate": Target(0.75, "qos0-10-10")},
         pipelined(10, 1, MQTT5),
+        families=MQTT5_BROKERS,
     ),
     Scenario("fan-out-100", "fan-out pipelined 1 -> 100", "messages/s", _of(10), pipelined(1, 100), families=SPEAKERS),
     Scenario(
         "fan-out-1000", "fan-out pipelined 1 -> 1000", "messages/s", _of(8), pipelined(1, 1000), families=SPEAKERS
     ),
-    Scenario("qos1-10-10", "QoS 1 window 20, 10 -> 10", "messages/s", _of(4), windowed(10, 10)),
     *(
         Scenario(
             f"topics-{count}",
@@ -357,65 +395,5 @@ SCENARIOS: tuple[Scenario, ...] = (
         "messages/s",
         {"rate": Target(2 / 3, "topics-1000")},
         many_topics(1_000, churning=True),
-    ),
-    Scenario(
-        "qos1-topics-1000", "QoS 1 window 20, 1,000 topics, 10 -> 10", "messages/s", _of(10), windowed(10, 10, 1_000)
-    ),
-    Scenario(
-        "filters",
-        "a million filters of 10,000 clients",
-        "bytes",
-        {"bytes": Target(200, at_most=True)},
-        filters,
-        families=("metromq", "mosquitto"),
-    ),
-    Scenario(
-        "fan-in",
-        "fan-in 1000 -> 1, unpipelined",
-        "messages/s",
-        _of(1.4),
-        probe=fan_in,
-        slice_s=1.0,
-        summary=lambda rates: {"rate": rates[0]},
-        families=SPEAKERS,
-    ),
-    Scenario(
-        "pairs",
-        f"{LONE_PAIRS} pairs, unpipelined",
-        "messages/s",
-        _of(1.0),
-        probe=in_pairs,
-        slice_s=1.0,
-        summary=lambda rates: {"rate": rates[0]},
-        families=SPEAKERS,
-    ),
-    Scenario("fan-out-single", "fan-out 1 -> 1000, unpipelined", "messages/s", _of(1.2), fan_out, families=SPEAKERS),
-    *(
-        Scenario(
-            f"latency-{rate}",
-            f"latency at {rate:,}/s, 10 -> 10",
-            "us",
-            {"p50": _BELOW, "p99": _BELOW},
-            probe=latency(rate),
-            families=_WITH_BUSY,
-        )
-        for rate in (1_000, 20_000)
-    ),
-    Scenario(
-        "idle",
-        "memory of one of 5,000 idle clients",
-        "bytes",
-        {"bytes": Target(2500, at_most=True)},
-        idle,
-        families=SPEAKERS,
-    ),
-    Scenario(
-        "fsync",
-        "QoS 1 with fsync, 50 -> 10",
-        "messages/s",
-        {"rate": Target(20_000)},
-        fsync,
-        durability="fsync",
-        families=("metromq", "pure"),
     ),
 )

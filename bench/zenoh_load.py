@@ -1,6 +1,6 @@
 """Zenoh's router and a load for it, by its own library in a virtual environment of its own: `router PORT`, or
-`load PORT PAIRS FAN TOPICS PID`, which reads lines of `RATE SECONDS` and prints what was measured in each. RATE 0: as
-fast as it goes, and the processor time that PID, the router, took for a message."""
+`load PORT PAIRS FAN TOPICS PAYLOAD_BYTES PID`, which reads lines of `RATE SECONDS` and prints what was measured in
+each. RATE 0: as fast as it goes, and the processor time that PID, the router, took for a message."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import time
 
 import zenoh  # type: ignore[import-not-found]
 
-PAYLOAD_BYTES = 64
-WINDOW = 5000  # messages under way for each pair: about 512 KiB with what Zenoh adds
-BUNCH = 100
+UNDER_WAY_BYTES = 512 << 10  # for each pair, as the other loads have it
+ADDED_BYTES = 40  # what Zenoh adds to a payload
+BUNCHES = 50  # of messages in a window
 QUIET_S = 1.0
 BLOCK = zenoh.CongestionControl.BLOCK  # nothing is dropped
 
@@ -29,7 +29,10 @@ def session(mode: str, port: int) -> "zenoh.Session":
 class Pair:
     """One publisher, its topics in turn, and its subscribers."""
 
-    def __init__(self, port: int, number: int, fan: int, topics: int) -> None:
+    def __init__(self, port: int, number: int, fan: int, topics: int, payload_bytes: int) -> None:
+        self.payload_bytes = payload_bytes
+        self._window = UNDER_WAY_BYTES // (payload_bytes + ADDED_BYTES)
+        self._bunch = max(1, self._window // BUNCHES)
         self.sent = self.got = 0
         self.fan = fan
         self.latencies: list[int] = []
@@ -50,14 +53,14 @@ class Pair:
 
     def bunch(self, payload: bytes) -> None:
         """As many as the window allows, at most a bunch."""
-        if self.sent * self.fan - self.got > WINDOW * self.fan:
+        if self.sent * self.fan - self.got > self._window * self.fan:
             return
-        for n in range(self.sent, self.sent + BUNCH):
+        for n in range(self.sent, self.sent + self._bunch):
             if len(self._names) <= len(self._puts):
                 self._puts[n % len(self._puts)](payload)
             else:
                 self._publisher.put(self._names[n % len(self._names)], payload, congestion_control=BLOCK)
-        self.sent += BUNCH
+        self.sent += self._bunch
 
     def at(self, due_ns: int, rest: bytes) -> None:
         """One message that was to be sent at that moment, without waiting for others."""
@@ -87,7 +90,7 @@ def _until_all_came(pairs: list[Pair]) -> int:
 
 
 def flood(pairs: list[Pair], seconds: float, pid: int) -> dict[str, object]:
-    payload = os.urandom(PAYLOAD_BYTES)
+    payload = os.urandom(pairs[0].payload_bytes)
 
     def drive(until: float) -> None:
         while time.monotonic() < until:
@@ -108,7 +111,7 @@ def flood(pairs: list[Pair], seconds: float, pid: int) -> dict[str, object]:
 def steady(pairs: list[Pair], rate: float, seconds: float) -> dict[str, object]:
     for pair in pairs:
         pair.latencies = []
-    rest = os.urandom(PAYLOAD_BYTES - 8)
+    rest = os.urandom(pairs[0].payload_bytes - 8)
     step, due = int(1e9 / rate), time.monotonic_ns()
     end, number = due + int(seconds * 1e9), 0
     while due < end:
@@ -125,8 +128,8 @@ def main(arguments: list[str]) -> None:
         router = session("router", int(arguments[1]))
         while router is not None:
             time.sleep(1)
-    port, pairs, fan, topics, pid = (int(word) for word in arguments[1:])
-    made = [Pair(port, number, fan, topics // pairs) for number in range(pairs)]
+    port, pairs, fan, topics, payload_bytes, pid = (int(word) for word in arguments[1:])
+    made = [Pair(port, number, fan, topics // pairs, payload_bytes) for number in range(pairs)]
     time.sleep(0.5)  # until the router knows the subscriptions
     for line in sys.stdin:
         rate, seconds = (float(word) for word in line.split())

@@ -221,8 +221,7 @@ class Reader:
         elif hint is Path and isinstance(raw, str | Path) and str(raw):
             return self.path(str(raw), path)
         elif hint is int and (isinstance(raw, int) or (isinstance(raw, float) and raw.is_integer())):
-            bounded = -MOST_WHOLE <= raw <= MOST_WHOLE
-            return int(raw) if bounded else self.refuse(path, f"must be at most {MOST_WHOLE}, not {shown(raw)}")
+            return int(raw) if -MOST_WHOLE <= raw <= MOST_WHOLE else self._beyond(raw, MOST_WHOLE, path)
         elif hint is float and isinstance(raw, int | float):
             return self._number(raw, path)
         elif given is hint:
@@ -234,7 +233,11 @@ class Reader:
             return float(raw)
         if raw != raw or raw in (float("inf"), float("-inf")):
             return self.refuse(path, f"must be a finite number, not {raw}")
-        return self.refuse(path, f"must be at most {shown(MOST_NUMBER)}, not {shown(raw)}")
+        return self._beyond(raw, MOST_NUMBER, path)
+
+    def _beyond(self, raw: float, most: float, path: str) -> Any:
+        limit = f"at most {shown(most)}" if raw > 0 else f"at least {shown(-most)}"
+        return self.refuse(path, f"must be {limit}, not {shown(raw)}")
 
     def path(self, raw: str, path: str) -> Any:
         if "\0" in raw or not _is_unicode(raw):

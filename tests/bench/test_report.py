@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+from bench.generator import CPU
 from bench.machine import Shares
-from bench.report import Line, Run, lines, show, write
+from bench.marks import AIM, PUBLISHED, beside_flashmq
+from bench.report import Line, Run, lines, show, show_marks, write
 from bench.scenarios import SCENARIOS
 from rich.console import Console
 
@@ -70,8 +73,45 @@ def test_table_and_json_say_the_same(tmp_path: Path) -> None:
     text = console.export_text()
     assert "25,000" in text
     assert "met" in text
-    write(tmp_path / "r.json", found, runs, ["amqtt: none"])
+    write(tmp_path / "r.json", found, beside_flashmq({}), runs, ["amqtt: none"])
     document = json.loads((tmp_path / "r.json").read_text())
     assert document["lines"][0]["met"] is True
     assert document["missing"] == ["amqtt: none"]
     assert document["runs"][0]["values"] == {"rate": 25_000}
+
+
+def test_every_published_row_of_flashmq_is_a_scenario_with_a_rate_beside_mosquitto() -> None:
+    assert len(PUBLISHED) == len({mark.scenario for mark in PUBLISHED}) == 8
+    for mark in PUBLISHED:
+        assert BY_NAME[mark.scenario].unit == "messages/s"
+        assert {"metromq", "mosquitto"} <= set(BY_NAME[mark.scenario].families)
+        assert (" pipelined" in BY_NAME[mark.scenario].title) == (mark.pipelined == "yes")
+
+
+def test_flashmqs_marks_are_reached_at_one_and_a_half_times_and_the_rest_is_not_measured(tmp_path: Path) -> None:
+    marks = {mark.scenario: mark for mark in beside_flashmq({"fan-in": 1.71, "topics-50000": 13.4, "qos0-1-1": None})}
+    assert marks["fan-in"].flashmq * AIM == pytest.approx(1.71)
+    assert marks["fan-in"].reached is True
+    assert marks["topics-50000"].reached is False  # 13.5 would do
+    assert marks["qos0-1-1"].reached is None
+    assert marks["payload-1000"].ours is None
+    console = Console(record=True, width=170)
+    show_marks(console, list(marks.values()))
+    rows = {line.split("│")[1].strip(): line for line in console.export_text().splitlines() if "│" in line}
+    assert "1.71" in rows["fan-in of 1,000"]
+    assert "reached" in rows["fan-in of 1,000"]
+    assert "missed" in rows["50,000 topics"]
+    assert "not measured" in rows["1 -> 1"]
+    write(tmp_path / "r.json", [], list(marks.values()), [], [])
+    document = json.loads((tmp_path / "r.json").read_text())["flashmq"]
+    assert document["aim"] == AIM
+    assert "published" in document["source"]
+    assert {row["scenario"]: row["reached"] for row in document["rows"]}["fan-in"] is True
+
+
+def test_processor_time_is_a_median_too() -> None:
+    runs = [
+        Run("qos0-1-1", "MetroMQ", "metromq", index, {"rate": 5, CPU: spent}, 0, QUIET)
+        for index, spent in enumerate([0.5, 0.25, 9.0])
+    ]
+    assert "CPU us/message: metromq 0.50" in _line("qos0-1-1", runs).notes

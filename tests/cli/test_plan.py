@@ -42,7 +42,7 @@ def plan(*words: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ["auto", "optimal", "optimal-paper", "greedy", "random", "large"])
 def test_every_method_prints_the_plan_as_json(file: Path, method: str) -> None:
-    found = plan("--from", file, "--method", method, "--time-limit", 2)
+    found = plan("--from", file, "--method", method, "--time-limit", 600)
     assert list(found) == KEYS
     assert set(found["topics"]) == {"air", "noise"}
     assert set(found["services"]) == {"map"}
@@ -148,6 +148,11 @@ def test_broken_files_are_named(tmp_path: Path, text: str, message: str) -> None
         run("--from", path)
     with pytest.raises(UsageError, match="No such file"):
         run("--from", tmp_path / "missing.json")
+
+
+def test_a_file_of_devices_that_nobody_would_read_is_refused(file: Path) -> None:
+    with pytest.raises(UsageError, match="--devices only works with --from city or lake"):
+        run("--from", file, "--devices", file)
 
 
 def test_help_has_examples() -> None:

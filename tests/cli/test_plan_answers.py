@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from metromq.cli import plan as plan_command
 from metromq.cli.main import group
 from metromq.cli.plan_sources import city_source
-from metromq.cli.plan_work import PATIENCE_S, StoppedEarly, answered
+from metromq.cli.plan_tables import show_plan
+from metromq.cli.plan_work import StoppedEarly, answered, interrupts, ordered
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.status import AreaStatus, BrokerStatus, CityStatus, LinkStatus, Traffic
 from metromq.lab.delegation.instances import Family, draw
@@ -31,6 +32,27 @@ from metromq.planning.timing import Job
 from tests.cli.test_plan import plan, run
 from tests.planning.problems import clock, document
 from tests.planning.test_large import PUZZLES, puzzle
+
+AMPLE = ("--time-limit", 600)  # these take a second of processor time: only a machine that stands still runs out of it
+ANSWERED_S = 30.0  # a second where nobody else works; without Ctrl-C it would be the whole time limit
+
+# The command as users start it, which also says when it has a plan: how long that takes is the machine's affair.
+TELLING = """
+import sys
+from metromq.cli.main import main
+from metromq.planning.timing import Job
+
+keep = Job.keep
+
+
+def told(self, *found):
+    keep(self, *found)
+    print("has a plan", file=sys.stderr, flush=True)
+
+
+Job.keep = told
+main()
+"""
 
 
 def write(path: Path, problem: Problem) -> Path:
@@ -48,14 +70,14 @@ def test_not_found_and_proven_infeasible_have_their_own_statuses(tmp_path: Path)
     stuck = run("--from", file, "--method", "greedy", "--json")
     assert (stuck.exit_code, json.loads(stuck.stdout)["status"]) == (3, "not-found")
     assert "does not mean that there is none" in stuck.stderr
-    assert plan("--from", file, "--method", "large", "--time-limit", 1)["status"] in ("optimal", "feasible")
+    assert plan("--from", file, "--method", "large", *AMPLE)["status"] in ("optimal", "feasible")
     tight = document()
     for device, capacity in zip(tight["devices"], (160, 119, 119), strict=True):  # 330 of 398, but air needs 120
         device["capacity_workload"] = capacity
     other = tmp_path / "tight.json"
     other.write_text(json.dumps(tight))
     for method in ("optimal", "large", "optimal-paper"):
-        none = run("--from", other, "--method", method, "--json", "--time-limit", 5)
+        none = run("--from", other, "--method", method, "--json", *AMPLE)
         assert (none.exit_code, json.loads(none.stdout)["status"]) == (1, "infeasible")
         assert json.loads(none.stdout)["objective"] is None
         assert "short on" in json.loads(none.stdout)["shortage"]
@@ -230,6 +252,8 @@ def test_a_byte_order_mark_and_bad_options_are_told(tmp_path: Path) -> None:
             result = run("--from", file, "--policy", "LP", option, value)
             assert result.exit_code == 2, (option, value)
             assert option in result.stderr
+    with pytest.raises(UsageError, match="--weight power=2: power is given more than once"):
+        run("--from", file, "--weight", "power=1", "--weight", "power=2")
     for value in ("nan", "1e300", "9" * 400):
         with pytest.raises(UsageError, match="--weight traffic="):
             run("--from", file, "--weight", f"traffic={value}")
@@ -253,14 +277,14 @@ def test_ctrl_c_gets_the_best_plan_so_far(method: Method) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=press, daemon=True).start()
-        return make_placement(problem, method, time.perf_counter, limits=Limits(100.0), job=job)
+        return make_placement(problem, method, time.perf_counter, limits=Limits(1000.0), job=job)
 
     answer = answered(work, time.perf_counter)
     took = time.perf_counter() - sent[0]
     assert answer.plan.status == "interrupted"
     assert 0 < answer.plan.bound_mw <= answer.plan.objective
     assert len(answer.plan.placement.topics) == 60
-    assert took < PATIENCE_S + 2.5  # a second where nobody else works
+    assert took < ANSWERED_S
 
 
 def test_a_planner_that_does_not_look_up_is_left_behind() -> None:
@@ -286,15 +310,72 @@ def test_a_planner_that_does_not_look_up_is_left_behind() -> None:
         answered(nothing, time.perf_counter)
 
 
+def test_ctrl_c_twice_does_not_lose_the_plan() -> None:
+    arrays = compile_arrays(read_problem(document()))
+    release, all_sent = threading.Event(), threading.Event()
+
+    def work(job: Job) -> Plan:
+        job.keep(arrays, np.array([0, 0, 2]))
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            release.wait(0.1)
+        all_sent.set()
+        release.wait(60)
+        raise AssertionError("nobody waits for this")
+
+    with interrupts():  # on a slow machine the last ones come when the answer is there
+        assert answered(work, time.perf_counter).plan.placement.services == {"map": "depot"}
+        assert all_sent.wait(60)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_the_plan_is_printed_does_not_lose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "city.json"
+    file.write_text(json.dumps(document()))
+
+    def pressed(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        show_plan(*arguments)
+
+    monkeypatch.setattr(plan_command, "show_plan", pressed)
+    result = run("--from", file)
+    assert result.exit_code == 0, result.output
+    assert "kiosk" in result.stdout
+
+
+SWALLOWING = """
+import time
+
+print("importing", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    raise ImportError("as extension modules do") from error
+"""
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text(SWALLOWING)
+    program = "from metromq.cli import main; main.COMMANDS['slow'] = ('slow_module', ''); main.main()"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command_line = [sys.executable, "-c", program, "slow"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=ANSWERED_S)
+    assert (process.returncode, err) == (130, b"metromq: stopped\n")
+
+
 def test_a_process_that_gets_ctrl_c_prints_a_plan(tmp_path: Path) -> None:
     file = write(tmp_path / "city.json", draw(Family(20, 60, 40, workload_ratio=0.6), np.random.default_rng(0)))
-    words = ["plan", "--from", str(file), "--method", "optimal", "--json", "--time-limit", "100"]
-    command_line = [sys.executable, "-m", "metromq.cli.main", *words]
+    words = ["plan", "--from", str(file), "--method", "optimal", "--json", "--time-limit", "1000"]
+    command_line = [sys.executable, "-c", TELLING, *words]
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(5)
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"has a plan\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=ANSWERED_S)
     assert process.returncode == 0, err
     assert b"Traceback" not in err
     assert json.loads(out)["status"] == "interrupted"
@@ -322,6 +403,20 @@ def test_ctrl_c_while_steps_are_ordered_prints_the_plan(tmp_path: Path, monkeypa
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_once_ctrl_c_came_nobody_waits_for_the_order_of_steps() -> None:
+    def until_stopped(job: Job) -> Transition:
+        end = time.monotonic() + ANSWERED_S
+        while not job.stopped and time.monotonic() < end:
+            time.sleep(0.01)
+        return Transition(())
+
+    with interrupts() as ctrl_c:
+        os.kill(os.getpid(), signal.SIGINT)  # between two jobs: it stops the next one
+        assert ordered(until_stopped, ctrl_c) == (Transition(()), True)
+        assert ordered(until_stopped, ctrl_c) == (Transition(()), True)  # the one after that gets a moment
+        assert ordered(lambda job: Transition(()), ctrl_c) == (Transition(()), False)
+
+
 def test_ctrl_c_before_anything_is_read_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -346,6 +441,6 @@ def test_the_other_methods_keep_to_it(tmp_path: Path, method: str) -> None:
     file, present = tmp_path / "city.json", tmp_path / "now.json"
     file.write_text(json.dumps(document()))
     present.write_text(json.dumps({"topics": {"air": "depot", "noise": "depot"}, "services": {"map": "mast"}}))
-    words = ("--from", file, "--present", present, "--method", method, "--time-limit", 2)
+    words = ("--from", file, "--present", present, "--method", method, *AMPLE)
     assert plan(*words, "--weight", "move=0")["moves"] > 1
     assert plan(*words, "--weight", "move=0", "--max-moves", 1)["moves"] == 1

@@ -36,3 +36,11 @@ def test_edges() -> None:
     assert (none.value, none.low) == (0.0, 0.0)
     assert 3 < none.high < 4  # 95 % sure that it is rarer than this, not that it never happens
     assert (all_.value, all_.high) == (100.0, 100.0)
+
+
+def test_a_share_lies_in_its_interval_whatever_the_count() -> None:
+    """Rounding put three of three above their own interval, and a plot refuses that."""
+    for count in range(1, 200):
+        for hits in (0, 1, count - 1, count):
+            found = of_share(hits, count)
+            assert 0.0 <= found.low <= found.value <= found.high <= 100.0, (hits, count)

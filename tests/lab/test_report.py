@@ -15,7 +15,7 @@ from metromq.errors import UsageError
 from metromq.lab.intervals import Sample
 from metromq.lab.plots import plot
 from metromq.lab.registry import EXPERIMENTS, TITLES, run_experiment
-from metromq.lab.report import Report, RunOptions, Trend, compare, show
+from metromq.lab.report import Points, Report, RunOptions, Trend, compare, show
 
 
 def small_report() -> Report:
@@ -84,9 +84,52 @@ def test_a_plot_has_published_points_and_a_legend_beside_the_data(
     [axes], [legend] = figure.axes, figure.legends
     assert not axes.get_window_extent().overlaps(legend.get_window_extent())
     assert [text.get_text() for text in legend.get_texts()] == ["published: ours", "ours"]
+    assert [(text.get_position()[0], text.get_text()) for text in axes.texts] == [(1, "n=20"), (2, "n=1")]
+    renderer = figure.canvas.get_renderer()
+    assert not any(text.get_window_extent(renderer).overlaps(axes.get_window_extent()) for text in axes.texts)
+    assert not any(text.get_window_extent(renderer).overlaps(axes.title.get_window_extent()) for text in axes.texts)
     assert bool(axes.patches) == bool(categories)  # bars
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert not categories or labels == list(categories)
+    pyplot.switch_backend("agg")
+
+
+def test_a_curve_with_fewer_points_than_others_has_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A straight line from 50 to 150 would lie where the curve is not."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    plot(Report("a/fig1", {"formula": [(1, 9), (2, 4), (3, 1)], "live": [(1, 9), (3, 1)]}, []), tmp_path / "plot.png")
+    [figure] = kept
+    assert [line.get_linestyle() for line in figure.axes[0].lines] == ["-", "None"]
+    pyplot.switch_backend("agg")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_table_shows_every_number_whole_on_a_narrow_screen(width: int) -> None:
+    """As many curves and places as geographic/fig6 has, and few of both with long names."""
+    places = (30.0, 50.0, 60.0, 90.0, 120.0, 150.0, 180.0, 240.0, 300.0)
+    many: dict[str, Points] = {f"flood-subscriptions, way {n}": [(x, 1000.5 * x + n) for x in places] for n in range(9)}
+    few: dict[str, Points] = {f"flood-subscriptions, way {n}": [(x, 1000.5 * x + n) for x in places] for n in range(5)}
+    for series in (many, few):
+        console = Console(record=True, width=width)
+        show(Report("a/fig6", series, [], x_label="seconds between a subscriber's changes"), console)
+        text = console.export_text()
+        assert "\u2026" not in text
+        for name, points in series.items():
+            assert name.split()[-1] in text
+            assert all(f"{y:,.1f}" in text for _, y in points)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_millions_are_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    kept: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", kept.append)
+    plot(Report("a/fig1", {"ours": [(1, 4e6), (2, 0.0)]}, []), tmp_path / "plot.png")
+    axis = kept[0].axes[0].yaxis
+    assert axis.get_offset_text().get_text() == ""
+    assert "4,000,000" in [label.get_text() for label in axis.get_ticklabels()]
     pyplot.switch_backend("agg")
 
 

@@ -1,7 +1,13 @@
 """The `metromq` command: a table of commands, each loaded only when it is called."""
 
 import importlib
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
@@ -54,6 +60,28 @@ EXTRAS = {
 STOPPED = 130  # 128 + SIGINT
 
 
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"metromq: stopped\n")
+    os._exit(STOPPED)
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """While modules are imported nothing is lost by that, and Ctrl-C would not always end us otherwise: extension
+    modules swallow it, or say that they cannot be imported."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class LazyGroup(click.Group):
     """Imports `<module>.command` when a command is called, so that `pub` never pays for Spark."""
 
@@ -64,7 +92,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         try:
-            command = importlib.import_module(COMMANDS[cmd_name][0]).command
+            with _leaving_at_once():
+                command = importlib.import_module(COMMANDS[cmd_name][0]).command
         except ModuleNotFoundError as error:
             if cmd_name not in EXTRAS or (error.name or "").startswith("metromq"):
                 raise

@@ -24,7 +24,7 @@ try:
     from metromq.cli.plan_helpers import planning_helpers
     from metromq.cli.plan_sources import Source, from_city, from_file, from_lake, present_from
     from metromq.cli.plan_tables import show_choice, show_plan, show_route
-    from metromq.cli.plan_work import StoppedEarly, answered, ordered
+    from metromq.cli.plan_work import Interrupts, StoppedEarly, answered, interrupts, ordered
     from metromq.planning import (
         INFEASIBLE,
         METHODS,
@@ -165,25 +165,34 @@ def command(
         raise UsageError(f"{method} cannot keep to --max-moves; use one of {', '.join(MOVE_LIMITED)}")
     goal = _goal(problem, weights, now, max_moves)
     clock, limits = time.perf_counter, Limits(time_limit)
-    try:
-        with _watched(as_json, time_limit) as watch, planning_helpers() as helpers:
-            answer = answered(
-                lambda job: make_placement(problem, method, clock, goal, limits, seed, watch, job, helpers), clock
-            )
-    except StoppedEarly as error:
-        click.echo(f"metromq: {error}", err=True)
-        _leave(130, at_once=True)
-        return
-    plan = answer.plan
-    route, cut_short = Transition(()), False
-    if diff and plan.feasible:
-        route, cut_short = ordered(lambda job: route_between(source.problem, now, plan.placement, job))
-    if as_json:
-        click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
-    else:
-        _show(problem, plan, goal, choice, policy)
+    with interrupts() as ctrl_c:
+        try:
+            with _watched(as_json, time_limit) as watch, planning_helpers() as helpers:
+                answer = answered(
+                    lambda job: make_placement(problem, method, clock, goal, limits, seed, watch, job, helpers),
+                    clock,
+                    ctrl_c,
+                )
+        except StoppedEarly as error:
+            click.echo(f"metromq: {error}", err=True)
+            _leave(130, at_once=True)
+            return
+        plan = answer.plan
+        route, cut_short = Transition(()), False
         if diff and plan.feasible:
-            show_route(Console(), route)
+            route, cut_short = ordered(lambda job: route_between(source.problem, now, plan.placement, job), ctrl_c)
+        if as_json:
+            click.echo(json.dumps(_document(plan, goal, choice, policy, source, route if diff else None), indent=2))
+        else:
+            _show(problem, plan, goal, choice, policy, ctrl_c)
+            if diff and plan.feasible:
+                show_route(Console(), route)
+        _say(plan, cut_short)
+        _leave(EXITS.get(plan.status, 0), answer.left_behind)
+
+
+def _say(plan: Plan, cut_short: bool) -> None:
+    """What is no part of the plan, on stderr."""
     if plan.status == "interrupted":
         click.echo("metromq: stopped; this is the best plan so far", err=True)
     if cut_short:
@@ -192,7 +201,6 @@ def command(
         click.echo(f"metromq: nothing fits: {plan.shortage}", err=True)
     elif plan.status == NOT_FOUND:
         click.echo(f"metromq: no plan was found, which does not mean that there is none: {plan.shortage}", err=True)
-    _leave(EXITS.get(plan.status, 0), answer.left_behind)
 
 
 def _leave(code: int, at_once: bool) -> None:
@@ -234,6 +242,8 @@ def _source(origin: str, city: str | None, data: Path, lake: str, devices: Path 
         return from_city(city, data, devices, lake if given else None)
     if origin == "lake":
         return from_lake(lake, devices)
+    if devices is not None:
+        raise UsageError("--devices only works with --from city or lake: a file has its devices in it")
     return from_file(Path(origin))
 
 
@@ -261,6 +271,8 @@ def _weights(words: Sequence[str]) -> dict[str, float]:
         if name not in WEIGHTS or not 0 <= value <= MOST_WEIGHT:
             rule = f"NAME is one of {', '.join(WEIGHTS)} and X from 0 to {MOST_WEIGHT:g}"
             raise UsageError(f"--weight {shorten(word)}: must be NAME=X, where {rule}")
+        if name in found:
+            raise UsageError(f"--weight {shorten(word)}: {name} is given more than once; keep only one of them")
         found[name] = value
     return found
 
@@ -284,14 +296,16 @@ def _watched(silent: bool, seconds: float) -> Iterator[Watch]:
         yield watch
 
 
-def _show(problem: Problem, plan: Plan, goal: Goal, choice: Choice | None, policy: str | None) -> None:
+def _show(
+    problem: Problem, plan: Plan, goal: Goal, choice: Choice | None, policy: str | None, ctrl_c: Interrupts
+) -> None:
     console = Console()
     if choice is not None and policy is not None:
         show_choice(console, choice, policy)
     if not plan.feasible:
         return
     others: dict[str, Plan | None] = {}
-    if plan.method != "greedy":
+    if plan.method != "greedy" and not ctrl_c.pressed:  # who has pressed it does not wait for a comparison
         others["greedy"] = make_placement(problem, "greedy", time.perf_counter, Goal(present=goal.present))
     if goal.present is not None:
         others["present"] = priced(problem, goal.present, Goal(present=goal.present))

@@ -2,15 +2,17 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 
 from metromq.errors import MetroError
 from metromq.planning import Clock, Job, Plan, Transition, make_plan, simple_bound
 
-PATIENCE_S = 0.5  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
-LOOK_S = 0.2
+PATIENCE_S = 0.2  # for a planner to end by itself after Ctrl-C; a solver may not look up for longer
+LOOK_S = 0.05
+HURRY_S = 0.3  # for the order of steps, once Ctrl-C has ended the planner
 
 
 class StoppedEarly(MetroError):
@@ -25,25 +27,63 @@ class PlanAnswer:
     left_behind: bool = False
 
 
-def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
+class Interrupts:
+    """Ctrl-C as something to look at: raised anywhere, it would take a plan that was found already with it."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._job: Job | None = None
+        self._missed = False  # it came between two jobs
+
+    @contextmanager
+    def stopping(self, job: Job) -> Iterator[Job]:
+        """While this lasts, Ctrl-C stops this job."""
+        self._job = job
+        job.stopped, self._missed = self._missed, False
+        try:
+            yield job
+        finally:
+            self._job = None
+
+    def press(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = True
+        if self._job is None:
+            self._missed = True
+        else:
+            self._job.stopped = True
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """While this lasts, Ctrl-C raises nothing, however often it comes."""
+    found = Interrupts()
+    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is somebody else's
+        yield found
+        return
+    before = signal.signal(signal.SIGINT, found.press)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def answered(work: Callable[[Job], Plan], clock: Clock, ctrl_c: Interrupts | None = None) -> PlanAnswer:
     """What `work` returns, or after Ctrl-C the best it had found."""
-    job, started = Job(), clock()
+    started = clock()
     plans: list[Plan] = []
     failures: list[BaseException] = []
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c, ctrl_c.stopping(Job()) as job:
 
-    def run() -> None:
-        try:
-            plans.append(work(job))
-        except BaseException as error:
-            failures.append(error)
+        def run() -> None:
+            try:
+                plans.append(work(job))
+            except BaseException as error:
+                failures.append(error)
 
-    worker = threading.Thread(target=run, name="planner", daemon=True)
-    try:
+        worker = threading.Thread(target=run, name="planner", daemon=True)
         worker.start()
-        while worker.is_alive():
+        while worker.is_alive() and not job.stopped:
             worker.join(LOOK_S)
-    except KeyboardInterrupt:
-        job.stopped = True
         worker.join(PATIENCE_S)
     if failures:
         raise failures[0]
@@ -56,17 +96,14 @@ def answered(work: Callable[[Job], Plan], clock: Clock) -> PlanAnswer:
     return PlanAnswer(make_plan(arrays, where, bound, "interrupted", clock() - started, "best so far"), True)
 
 
-def ordered(work: Callable[[Job], Transition]) -> tuple[Transition, bool]:
-    """Steps in order, and whether Ctrl-C cut their search short. It looks up often: no thread is needed."""
-    job = Job()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        job.stopped = True
-
-    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is somebody else's
-        return work(job), False
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        return work(job), job.stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
+def ordered(work: Callable[[Job], Transition], ctrl_c: Interrupts | None = None) -> tuple[Transition, bool]:
+    """Steps in order, and whether their search was cut short: by Ctrl-C, or because that had ended the planner before
+    and nobody waits for long now. The search looks up often: no thread is needed."""
+    with interrupts() if ctrl_c is None else nullcontext(ctrl_c) as ctrl_c, ctrl_c.stopping(Job()) as job:
+        hurry = threading.Timer(HURRY_S, lambda: setattr(job, "stopped", True))
+        hurry.daemon = True
+        if ctrl_c.pressed:
+            hurry.start()
+        found = work(job)
+        hurry.cancel()
+        return found, job.stopped

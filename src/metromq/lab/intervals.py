@@ -41,5 +41,5 @@ def of_share(hits: int, count: int, scale: float = 100.0) -> Sample:
     share, square = hits / count, NORMAL**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     half = NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    low, high = max(middle - half, 0.0), min(middle + half, 1.0)
+    low, high = max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)  # rounding aside
     return Sample(scale * share, count, scale * low, scale * high)

@@ -4,12 +4,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from metromq.lab.report import Report
+from metromq.lab.report import Report, instances_at
 
 MARKERS = "osv^Dx*P<>1234"
-WIDTH_IN, HEIGHT_IN = 7, 5
+WIDTH_IN, HEIGHT_IN = 7, 5  # with a legend of two rows; more of them take nothing from the data
+LEGEND_ROW_IN = 0.2
 LEGEND_LETTERS = 100  # that fit side by side
 SIGN_LETTERS = 8  # what the sign before a name takes
+MOST_COUNTS = 12  # numbers of instances that stand side by side
 
 
 def plot(report: Report, file: Path) -> None:
@@ -24,13 +26,36 @@ def plot(report: Report, file: Path) -> None:
         _bars(report, axes)
     else:
         _lines(report, axes)
-    axes.set_title(report.figure)
+    axes.set_title(report.figure, pad=20 if _counts(report, axes) else None)
     axes.set_xlabel(report.x_label)
     axes.set_ylabel(report.y_label)
+    axes.yaxis.set_major_formatter(
+        lambda y, _: f"{y:,.10g}"
+    )  # no power of ten at the top, where numbers of instances are
     axes.grid(alpha=0.3, axis="y" if report.categories else "both")
-    figure.legend(loc="outside lower center", ncols=_columns(axes), fontsize="small", frameon=False)
+    columns = _columns(axes)
+    figure.legend(loc="outside lower center", ncols=columns, fontsize="small", frameon=False)
+    rows = math.ceil(len(axes.get_legend_handles_labels()[1]) / columns)
+    figure.set_size_inches(WIDTH_IN, HEIGHT_IN + LEGEND_ROW_IN * max(0, rows - 2))
     figure.savefig(file, dpi=120)
     pyplot.close(figure)
+
+
+def _counts(report: Report, axes: Any) -> bool:
+    """Above each place, how many instances made its points; above all of them where they are too many."""
+    places = sorted({x for points in report.samples.values() for x in points})
+    counts = {x: instances_at(report, x) for x in places}
+    if not counts:
+        return False
+    style = {"ha": "center", "va": "bottom", "fontsize": "x-small"}
+    if len(places) > MOST_COUNTS:
+        least_to_most = sorted({s.instances for points in report.samples.values() for s in points.values()})
+        text = "-".join(str(n) for n in dict.fromkeys((least_to_most[0], least_to_most[-1])))
+        axes.text(0.5, 1.01, f"n = {text} at each point", transform=axes.transAxes, **style)
+        return True
+    for x, count in counts.items():
+        axes.text(x, 1.01, f"n={count}", transform=axes.get_xaxis_transform(), **style)
+    return True
 
 
 def _columns(axes: Any) -> int:
@@ -60,9 +85,12 @@ def _errors(report: Report, name: str, xs: list[float]) -> list[list[float]] | N
 
 
 def _lines(report: Report, axes: Any) -> None:
+    most = max((len(points) for points in report.series.values()), default=0)
     for n, (name, points) in enumerate(report.series.items()):
         xs, ys = [x for x, _ in points], [y for _, y in points]
         style = {"marker": MARKERS[n % len(MARKERS)], "color": _colour(report, n), "capsize": 3}
+        if len(points) < most:  # a line would claim to know what lies between them
+            style |= {"linestyle": "none", "fillstyle": "none", "markersize": 9}
         axes.errorbar(xs, ys, yerr=_errors(report, name, xs), label=name, **style)
     _published(report, axes, {name: 0.0 for name in report.series})
     xs = [x for points in report.series.values() for x, _ in points]

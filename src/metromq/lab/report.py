@@ -12,6 +12,8 @@ from metromq.lab.intervals import Sample
 
 Points = Sequence[tuple[float, float]]
 MOST_COLUMNS = 6
+MOST_LETTERS = 34  # of the first column of a table; longer names are broken
+FRAME_LETTERS = 3  # what a column takes beside its text
 
 
 def _silent(done: int, total: int) -> None:
@@ -116,7 +118,8 @@ def compare(
 
 def show(report: Report, console: Console) -> None:
     """Prints the curves side by side, then the published numbers beside ours, then the trends, then the notes."""
-    console.print(_curves(report))
+    for table in _curves(report, console.width):
+        console.print(table)
     if _has_intervals(report):
         console.print("± is half of the 95 % interval; a share's longer half", highlight=False)
     elif report.samples:
@@ -141,27 +144,47 @@ def show(report: Report, console: Console) -> None:
     console.print(f"{report.seconds:.1f} s")
 
 
-def _curves(report: Report) -> Table:
-    """A column per curve, or a row when there are too many for the width of a screen."""
-    table = Table(title=f"{report.figure}: {report.y_label}", title_justify="left")
+def _curves(report: Report, width: int) -> list[Table]:
+    """A column per curve, or a row when there are too many; several tables where one does not fit the width."""
     values = {name: dict(points) for name, points in report.series.items()}
     places = sorted({x for points in values.values() for x in points})
-    counted = _has_intervals(report)
-    if len(values) <= MOST_COLUMNS or len(places) > len(values):
-        for column in (report.x_label, *values, *(["instances"] if counted else [])):
-            table.add_column(column, justify="right")
-        for x in places:
-            counts = [_instances(report, x)] if counted else []
-            table.add_row(_place(report, x), *(_point(report, name, x) for name in values), *counts)
-        return table
-    table.add_column(report.x_label)
-    for x in places:
-        table.add_column(_place(report, x), justify="right")
-    for name in values:
-        table.add_row(name, *(_point(report, name, x) for x in places))
-    if counted:
-        table.add_row("instances", *(_instances(report, x) for x in places))
-    return table
+    rows = [[report.x_label, *(_place(report, x) for x in places)]]
+    rows += [[name, *(_point(report, name, x) for x in places)] for name in values]
+    if _has_intervals(report):
+        rows.append(["instances", *(instances_at(report, x) for x in places)])
+    turned = len(values) <= MOST_COLUMNS or len(places) > len(values)
+    if turned:
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    tables: list[Table] = []
+    for n, chosen in enumerate(_fitting(rows, width)):
+        table = Table(title=None if n else f"{report.figure}: {report.y_label}", title_justify="left")
+        table.add_column(rows[0][0], justify="right" if turned else "left", max_width=MOST_LETTERS)
+        for column in chosen:
+            table.add_column(rows[0][column], justify="right", width=_letters([row[column] for row in rows]))
+        for row in rows[1:]:
+            table.add_row(row[0], *(row[column] for column in chosen))
+        tables.append(table)
+    return tables
+
+
+def _letters(column: Sequence[str]) -> int:
+    """The heading may be broken between words, numbers may not."""
+    return max(len(cell) for cell in (*column[0].split(), *column[1:], ""))
+
+
+def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Columns of numbers that fit beside the first one, so many at a time."""
+    first = min(max(len(row[0]) for row in rows), MOST_LETTERS) + FRAME_LETTERS + 1
+    tables: list[list[int]] = [[]]
+    free = width - first
+    for n in range(1, len(rows[0])):
+        needed = _letters([row[n] for row in rows]) + FRAME_LETTERS
+        if needed > free and tables[-1]:
+            tables.append([])
+            free = width - first
+        tables[-1].append(n)
+        free -= needed
+    return tables
 
 
 def _has_intervals(report: Report) -> bool:
@@ -169,7 +192,7 @@ def _has_intervals(report: Report) -> bool:
     return any(math.isfinite(s.high - s.low) for points in report.samples.values() for s in points.values())
 
 
-def _instances(report: Report, x: float) -> str:
+def instances_at(report: Report, x: float) -> str:
     """How many made the points at this place; from least to most where curves differ."""
     counts = sorted({points[x].instances for points in report.samples.values() if x in points})
     return "" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"

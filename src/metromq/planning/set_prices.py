@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Bools, Floats, Ints
+from metromq.planning.climbing import Climb
 from metromq.planning.sets import Sides, Worth, best_sets, filled, sides
 from metromq.planning.timing import Deadline
 
@@ -23,11 +24,6 @@ ROUNDS = 6_000
 NARROW = 75  # rounds of ascent between two looks for sets that the local search does not find
 WIDE = 600  # rounds after which every fourth of these looks goes on until little can have been missed
 CLOSE = 2e-4  # of the price: if the bound gained less since the last such look, it has no more to give
-FIRST_STEP, LEAST_STEP, SHORTER = 0.3, 0.01, 0.996  # of Polyak's, and what is left of it after a round
-HOPED = 0.03  # of the known placement's price: how far below it the ascent aims
-LEAST_WAY = 0.003  # of that price: taken for the way left where less is
-MEMORY = 0.8  # of the direction, for earlier rounds
-PATIENCE = 15  # rounds without gain before it goes back to the best prices
 ROUGH = (0.3, 0.7, 1.1, 1.6)  # prices of room for the local search, in the units of sets.THETAS
 POOL = 150  # sets remembered per device
 FIRST_WIDTH, WIDER = 400, 4  # states that a search for the best set follows at once
@@ -46,13 +42,8 @@ class Prices:
     container: Floats
     far: Floats
 
-    def moved(self, way: "Prices", step: float) -> "Prices":
-        return Prices(self.container + step * way.container, np.maximum(self.far + step * way.far, 0.0))
-
-    def mixed(self, other: "Prices", share: float) -> "Prices":
-        """As directions: so much of this one, the rest of the other."""
-        container = share * self.container + (1 - share) * other.container
-        return Prices(container, share * self.far + (1 - share) * other.far)
+    def row(self) -> Floats:
+        return np.concatenate([self.container, self.far.ravel()])
 
 
 def sets_bound(
@@ -79,7 +70,7 @@ def sets_bound(
     return float(best)
 
 
-class _Ascent:
+class _Ascent(Climb):
     """Prices on their way up, and the sets known so far."""
 
     def __init__(self, arrays: Arrays, split: Sides, start: Ints, target: float) -> None:
@@ -88,29 +79,13 @@ class _Ascent:
         self.pools = [_Pool(arrays, split, device) for device in range(len(arrays.capacity))]
         for pool in self.pools:
             pool.add(np.stack([np.zeros(arrays.count, dtype=np.bool_), start == pool.device]))
-        self.scale = abs(target)
-        self.hoped = target - HOPED * abs(target)
-        self.now = self.kept = _first_prices(arrays, split, start)
-        self.best, self.step, self.stale = -np.inf, FIRST_STEP, 0
-        self.way: Prices | None = None
+        first = _first_prices(arrays, split, start)
+        low = np.concatenate([np.full(arrays.count, -np.inf), np.zeros(first.far.size)])
+        super().__init__(first.row(), low, np.full(low.shape, np.inf), target)
 
-    def climb(self) -> None:
-        """One step of the prices; the best so far are kept, and looked at again when nothing gets better."""
-        value, way = self.looked(self.now)
-        self.stale += 1
-        if value > self.best:
-            self.best, self.kept, self.stale = value, self.now, 0
-        elif self.stale >= PATIENCE:
-            self.now, self.stale = self.kept, 0
-            self.best, way = self.looked(self.kept)
-        self.step = max(LEAST_STEP, SHORTER * self.step)
-        self.way = way if self.way is None else self.way.mixed(way, MEMORY)
-        far = np.where((self.now.far <= 0) & (self.way.far < 0), 0.0, self.way.far)
-        uphill = Prices(self.way.container, far)
-        size = float((uphill.container**2).sum() + (far**2).sum())
-        if size > 0:
-            left = max(self.hoped - self.best, LEAST_WAY * self.scale)
-            self.now = self.now.moved(uphill, self.step * left / size)
+    def prices(self, numbers: Floats) -> Prices:
+        shape = len(self.split.further), len(self.pools), len(self.split.fillers)
+        return Prices(numbers[: self.arrays.count], numbers[self.arrays.count :].reshape(shape))
 
     def worths(self, prices: Prices) -> list[Worth]:
         own = prices.container[None, :] - self.arrays.linear.T
@@ -118,8 +93,9 @@ class _Ascent:
             own[:, self.split.fillers] += near.T @ far
         return [Worth(row, prices.far[:, device]) for device, row in enumerate(own)]
 
-    def looked(self, prices: Prices) -> tuple[float, Prices]:
+    def looked(self, numbers: Floats) -> tuple[float, Floats]:
         """The bound if there were no other sets than those known and next to them; and the way up from here."""
+        prices = self.prices(numbers)
         worths = self.worths(prices)
         self.explore(worths)
         value, far = self.apart + float(prices.container.sum()), np.zeros_like(prices.far)
@@ -133,7 +109,7 @@ class _Ascent:
             far[:, pool.device] = paid & ~pool.sets[best][self.split.fillers]
         inside = chosen[:, self.split.fillers]
         far -= np.array([near @ inside for near in self.split.near]).reshape(far.shape)
-        return value, Prices(1.0 - chosen.sum(axis=0), far)
+        return value, Prices(1.0 - chosen.sum(axis=0), far).row()
 
     def explore(self, worths: list[Worth]) -> None:
         """Sets next to the best known one of each device: one head less, one more, or one instead of another."""
@@ -185,7 +161,8 @@ class _Ascent:
 
     def proven(self, time: Deadline, wide: bool) -> Iterator[float]:
         """Bounds at the best prices, better and better: where most may have been missed, the search gets wider."""
-        prices, worths = self.kept, self.worths(self.kept)
+        prices = self.prices(self.kept)
+        worths = self.worths(prices)
         split, count = self.split, len(self.pools)
         widest = MOST_BYTES // (8 * len(split.fillers) + len(split.heads) + 16)
         most, width = np.full(count, np.inf), np.full(count, FIRST_WIDTH)

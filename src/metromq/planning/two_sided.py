@@ -10,14 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from metromq.planning.arrays import Arrays, Floats, Ints
+from metromq.planning.climbing import Climb
 from metromq.planning.device_sets import Box, Pays, Shape
 from metromq.planning.sets import Sides
 
-FIRST_STEP, LEAST_STEP, SHORTER = 0.3, 0.01, 0.996  # of Polyak's, and what is left of it after a round
-HOPED = 0.03  # of the known placement's price: how far below it the ascent aims
-LEAST_WAY = 0.003  # of that price: taken for the way left where less is
-MEMORY = 0.8  # of the direction, for earlier rounds
-PATIENCE = 15  # rounds without gain before it goes back to the best prices
 KICKS = 2  # new starts of the local search, per device and round
 
 
@@ -36,7 +32,7 @@ class Tariff:
         return numbers[: self.containers], cap.reshape(shape), cap3.reshape(shape), share
 
 
-class Ascent:
+class Ascent(Climb):
     """Prices on their way up, and a box of known sets for each device. Containers are numbered fillers first; it has
     many attributes because each is a step of the same climb."""
 
@@ -59,12 +55,9 @@ class Ascent:
         here = start[self.order]
         for d, box in enumerate(self.boxes):
             box.keep(np.flatnonzero(here == d).tolist(), [])
-        self.low = np.concatenate([np.full(count, -np.inf), np.zeros(2 * count * devices + len(self.weight))])
-        self.high = np.concatenate([np.full(count + 2 * count * devices, np.inf), self.second])
-        self.scale, self.hoped = abs(target), target - HOPED * abs(target)
-        self.now = self.kept = self._first(here)
-        self.best, self.step, self.stale = -np.inf, FIRST_STEP, 0
-        self.way: Floats | None = None
+        low = np.concatenate([np.full(count, -np.inf), np.zeros(2 * count * devices + len(self.weight))])
+        high = np.concatenate([np.full(count + 2 * count * devices, np.inf), self.second])
+        super().__init__(self._first(here), low, high, target)
 
     def _rows(self) -> tuple[Ints, Ints, Ints]:
         """For each container its pairs, one after the other: where they begin, the other end, the pair."""
@@ -139,21 +132,3 @@ class Ascent:
         self.best = self.apart + float(self.kept[: self.count].sum())
         for box in self.boxes:
             self.best -= box.search(kicks)
-
-    def climb(self) -> None:
-        """One step of the prices; the best so far are kept, and looked at again when nothing gets better."""
-        value, way = self.looked(self.now)
-        self.stale += 1
-        if value > self.best:
-            self.best, self.kept, self.stale = value, self.now, 0
-        elif self.stale >= PATIENCE:
-            self.now, self.stale = self.kept, 0
-            self.best, way = self.looked(self.kept)
-        self.step = max(LEAST_STEP, SHORTER * self.step)
-        self.way = way if self.way is None else MEMORY * self.way + (1 - MEMORY) * way
-        stuck = ((self.now <= self.low) & (self.way < 0)) | ((self.now >= self.high) & (self.way > 0))
-        uphill = np.where(stuck, 0.0, self.way)
-        size = float((uphill**2).sum())
-        if size > 0:
-            left = max(self.hoped - self.best, LEAST_WAY * self.scale)
-            self.now = np.clip(self.now + self.step * left / size * uphill, self.low, self.high)

@@ -84,8 +84,9 @@ def test_the_published_numbers_are_within_ten_percent() -> None:
 
 def test_a_figure_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = FIGURES["overlay/fig11"]
-    monkeypatch.setitem(FIGURES, "overlay/fig11", replace(shown, xs=(50.0, 100.0)))
+    monkeypatch.setitem(FIGURES, "overlay/fig11", replace(shown, xs=(50.0, 100.0), printed=(("overlay", 50.0, 3.0),)))
     report = run_experiment("overlay/fig11", RunOptions(instances=2))
     assert set(report.series) == {"overlay", "PubSubCoord-alike", "PSCloud"}
     assert all(sample.instances == 2 for points in report.samples.values() for sample in points.values())
     assert report.trends[0].holds
+    assert report.published_points == {"overlay": [(50.0, 3.0)]}

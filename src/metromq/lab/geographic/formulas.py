@@ -1,6 +1,7 @@
 """The geographic paper's costs: messages that one broker receives and sends per second, in three broker networks."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 SCHEMES = ("flood-publications", "flood-subscriptions", "geographic")
 
@@ -34,6 +35,11 @@ class Cost:
     @property
     def total(self) -> float:
         return self.publish_in + self.subscribe_in + self.publish_out + self.subscribe_out
+
+
+def mean(costs: Sequence[Cost]) -> Cost:
+    """Of several brokers."""
+    return Cost(*(sum(getattr(one, field.name) for one in costs) / len(costs) for field in fields(Cost)))
 
 
 def cost(scheme: str, load: Load) -> Cost:

@@ -51,15 +51,11 @@ class LiveRun:
     factor: int  # clients of the load for one here
     brokers: tuple[Counted, ...]
 
-    def costs(self) -> tuple[Cost, ...]:
-        """Per second at the full load, of each broker."""
-        return tuple(self._cost(counted, 1.0) for counted in self.brokers)
-
-    def cost(self, level: int | None = None) -> Cost:
-        """The mean of all; for a city of another level, what flooding sends to each peer is counted for its peers."""
+    def costs(self, level: int | None = None) -> list[Cost]:
+        """Of each broker, per second at the full load; for a city of another level, what flooding sends to each peer
+        is counted for its peers."""
         peers = 4 ** (level or self.load.level) - 1
-        found = [self._cost(counted, peers / (self.load.brokers - 1)) for counted in self.brokers]
-        return Cost(*(sum(getattr(cost, field.name) for cost in found) / len(found) for field in fields(Cost)))
+        return [self._cost(counted, peers / (self.load.brokers - 1)) for counted in self.brokers]
 
     def _cost(self, counted: Counted, growth: float) -> Cost:
         publications = growth if self.scheme == "flood-publications" else 1.0

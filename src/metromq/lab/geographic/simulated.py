@@ -11,8 +11,8 @@ from metromq.lab.sim.sim_client import SimClient
 WARM_UP_S = 1.0
 
 
-def simulate(scheme: str, load: Load, factor: int = 100, seconds: float | None = None) -> Cost:
-    """Per broker and second at the full load, from a run with 1/factor of the clients."""
+def simulate(scheme: str, load: Load, factor: int = 100, seconds: float | None = None) -> list[Cost]:
+    """Of each broker, per second at the full load, from a run with 1/factor of the clients."""
     seconds = seconds or load.publish_interval_s
     workload = build(scheme, scaled(load, factor))
     # Hellos would only cost time here: no broker fails. Without them large cities do not get going, so that this is a
@@ -20,22 +20,20 @@ def simulate(scheme: str, load: Load, factor: int = 100, seconds: float | None =
     city = SimCity(grid_city(scheme, l_b=load.level, hello_interval_ms=600_000, mesh_up_to=load.brokers))
     _attach(city, workload)
     city.run(WARM_UP_S)
-    before = _totals(city)
+    before = _counts(city)
     _schedule(city, workload, seconds)
     city.run(seconds + WARM_UP_S)
-    scale = factor / seconds / len(city.brokers)
-    return Cost(*((late - early) * scale for early, late in zip(before, _totals(city), strict=True)))
+    scale = factor / seconds
+    return [
+        Cost(*((late - early) * scale for early, late in zip(*pair, strict=True)))
+        for pair in zip(before, _counts(city), strict=True)
+    ]
 
 
-def _totals(city: SimCity) -> tuple[int, int, int, int]:
-    """Publications and subscriptions in, then out, over all brokers."""
+def _counts(city: SimCity) -> list[tuple[int, int, int, int]]:
+    """Publications and subscriptions in, then out, of each broker."""
     counts = [broker.counts() for broker in city.brokers.values()]
-    return (
-        sum(count.publications_in for count in counts),
-        sum(count.subscriptions_in for count in counts),
-        sum(count.publications_out for count in counts),
-        sum(count.subscriptions_out for count in counts),
-    )
+    return [(c.publications_in, c.subscriptions_in, c.publications_out, c.subscriptions_out) for c in counts]
 
 
 def _attach(city: SimCity, workload: Workload) -> None:

@@ -118,6 +118,9 @@ def run(figure: str, options: RunOptions) -> Report:
     shown = FIGURES[figure]
     samples = _measured(shown, options)
     rows = [compare(f"{name} at {x:g}", published, samples[name][x].value) for name, x, published in shown.printed]
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, x, published in shown.printed:
+        points.setdefault(name, []).append((x, published))
     return Report(
         figure=figure,
         series={name: [(x, sample.value) for x, sample in points.items()] for name, points in samples.items()},
@@ -127,6 +130,7 @@ def run(figure: str, options: RunOptions) -> Report:
         y_label=shown.y_label,
         notes=NOTES,
         trends=_trends(figure, samples),
+        published_points=points,
     )
 
 
