@@ -181,8 +181,12 @@ class Delivery:
             elif session.connection is not None:  # at QoS 0 it does not wait for who is away
                 seen.add_fleeting(message.origin, message.origin_offset)
 
-    def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
+    def enqueue(
+        self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
+    ) -> None:
         """Into the session's backlog; a session that may roam remembers that it has had the message."""
+        if note:
+            session.is_member = True
         seen = session.seen
         if seen is not None:
             if message.origin:
@@ -190,7 +194,7 @@ class Delivery:
                     seen.add(message.origin, message.origin_offset)
             elif message.offset >= 0:
                 seen.add(self._name, message.offset)
-        self._backlogs.enqueue(session.backlog, message, flags, identifiers)
+        self._backlogs.enqueue(session.backlog, message, flags, identifiers, note)
 
     def passes(self, session: Session, size: int) -> bool:
         """Whether a client gets a QoS 1 packet of MQTT 3.1.1 at once, in that version, and never a second time."""
