@@ -60,6 +60,11 @@ def recorded(uses: int, entry: LinkMessage) -> int:
     return uses | MARKED if uses and entry.flags & CHECK and not uses & HANDED_ON else uses
 
 
+def limit_of(uses: int) -> int:
+    """How many links a message that was passed on to members here may still cross; -1: it was not."""
+    return uses >> _LIMIT_SHIFT if uses & SHARE and uses & HANDED_ON else -1
+
+
 @final
 class _Ring:
     """The last ids, cheap to add to; looking up is slow, but only copies marked CHECK are looked up.

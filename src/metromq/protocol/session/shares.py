@@ -26,7 +26,7 @@ def share_of(note: bytes) -> tuple[str, str]:
     return name, filter
 
 
-def limit_of(note: bytes) -> int:
+def note_limit(note: bytes) -> int:
     return note[0] & _LIMIT
 
 
