@@ -189,9 +189,7 @@ class Estates:
         elif copies:
             message.offset = self._publishing.next_loose_offset()
         if target is not None:
-            self._delivery.enqueue(
-                target.session, message, flags_for(message, target), target.identifiers, target.note
-            )
+            self._delivery.enqueue(target.session, message, flags_for(message, target), target.identifiers, target.note)
         for copy in copies:
             self._backlogs.enqueue(copy.backlog, message, link_flags(message), (), copy.note)
         if self._commits.log is None:

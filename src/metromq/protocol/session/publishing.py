@@ -169,9 +169,9 @@ class Publishing:
         for group in route.groups if shares else []:
             if f"$share/{group.name}/{group.filter}" not in shares:
                 continue
-            target = group.pick(message.topic, self._routes.read_check)
-            if target is not None:
-                reached += self._send_or_queue(target, copy, queued)
+            member = group.pick(message.topic, self._routes.read_check)
+            if member is not None:
+                reached += self._send_or_queue(member, copy, queued)
         if queued or copies:
             self.deliver12(copy, queued, copies, None, 0, uses)
         if reached and self._topic_counts.recording:

@@ -51,7 +51,9 @@ class Target:
         self.number = number
         self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
         self.identifiers = identifiers
-        self.note = note  # what a link must say to its peer beside the message; of a member of a group: `shares.note_of`
+        self.note = (
+            note  # what a link must say to its peer beside the message, or of a group's member (`shares`)
+        )
 
 
 @final
