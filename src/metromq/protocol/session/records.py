@@ -51,9 +51,7 @@ class Target:
         self.number = number
         self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
         self.identifiers = identifiers
-        self.note = (
-            note  # what a link must say to its peer beside the message, or of a group's member (`shares`)
-        )
+        self.note = note  # what a link must say to its peer beside the message, or of a group's member (`shares`)
 
 
 @final
