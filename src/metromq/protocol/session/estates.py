@@ -33,11 +33,18 @@ class _Given(Waiter):
     """A message that goes on to another member, or to its broker, when the journal has it."""
 
     def __init__(
-        self, estates: "Estates", session: Session, entry: Entry, target: RouteTarget | None, copies: list[LinkCopy]
+        self,
+        estates: "Estates",
+        session: Session,
+        entry: Entry,
+        message: Message,
+        target: RouteTarget | None,
+        copies: list[LinkCopy],
     ) -> None:
         self.estates = estates
         self.session = session
         self.entry = entry
+        self.message = message
         self.target = target
         self.copies = copies
 
@@ -175,7 +182,7 @@ class Estates:
         self, session: Session, entry: Entry, message: Message, target: RouteTarget | None, copies: list[LinkCopy]
     ) -> None:
         """One record says who has it from now on, and who has not: no crash can fall between."""
-        waiter = _Given(self, session, entry, target, copies)
+        waiter = _Given(self, session, entry, message, target, copies)
         if self._commits.log is not None:
             backlog = session.backlog
             targets = [Target(backlog.number, GIVEN, (entry.packet_id,))] if backlog.durable else []
@@ -215,9 +222,7 @@ class Estates:
 
     def take_back(self, waiter: _Given) -> None:
         """The disk was full; the newest first."""
-        if waiter.target is not None:
-            waiter.target.session.backlog.undo(waiter.offset)
-        for copy in waiter.copies:
-            copy.backlog.undo(waiter.offset)
+        queued = [waiter.target] if waiter.target is not None else []
+        self._publishing.take_back(waiter.message, queued, waiter.copies)
         self._arrived(waiter)
         waiter.session.backlog.queue.appendleft(waiter.entry)

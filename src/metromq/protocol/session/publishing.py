@@ -35,8 +35,11 @@ from metromq.protocol.wire.packets import MQTT5
 class _Receivers(Waiter):
     """Everyone who gets a message when the journal has it."""
 
-    def __init__(self, publishing: "Publishing", queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
+    def __init__(
+        self, publishing: "Publishing", message: Message, queued: list[RouteTarget], copies: list[LinkCopy]
+    ) -> None:
         self.publishing = publishing
+        self.message = message
         self.queued = queued
         self.copies = copies
 
@@ -44,10 +47,7 @@ class _Receivers(Waiter):
         self.publishing.pump(self.queued, self.copies)
 
     def undo(self) -> None:
-        for target in self.queued:
-            target.session.backlog.undo(self.offset)
-        for copy in self.copies:
-            copy.backlog.undo(self.offset)
+        self.publishing.take_back(self.message, self.queued, self.copies)
 
     def failed(self) -> None:
         pass
@@ -425,7 +425,14 @@ class Publishing:
         if publisher is not None and packet_id and publisher.backlog.durable:
             owner = publisher.backlog.number
         body = records.encode_message(message, targets, owner, packet_id, uses)
-        message.offset = self._commits.store(body, _Receivers(self, queued, copies))
+        message.offset = self._commits.store(body, _Receivers(self, message, queued, copies))
+
+    def take_back(self, message: Message, queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
+        """It was not stored."""
+        for target in queued:
+            self._delivery.take_back(target.session, message)
+        for copy in copies:
+            copy.backlog.undo(message.offset)
 
     def pump(self, queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
         for target in queued:

@@ -212,7 +212,7 @@ class Sessions:
         message.offset = -1
         if self._commits.log is not None:
             body = records.encode_message(message, [Target(backlog.number, flags, identifiers)])
-            message.offset = self._commits.store(body, SentWhenStored(self._delivery, session))
+            message.offset = self._commits.store(body, SentWhenStored(self._delivery, session, message))
         self._delivery.enqueue(session, message, flags, identifiers)
         if state and backlog.queue and not backlog.spilled:
             entry = backlog.queue.last()
