@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -35,12 +35,22 @@ def check_city(path: Path, environ: Mapping[str, str]) -> list[ConfigError]:
     return read_settings(City, path, environ, PREFIX)[1]
 
 
-def secret_place(city: City, path: Path) -> Path | None:
-    """The file that holds the secret of a city that was read from `path`; None: a preset, or the environment has it."""
-    if city.links.secret_file is not None or city.links.secret is None or not path.is_file():
-        return city.links.secret_file
-    links = tomllib.loads(path.read_text(encoding="utf-8")).get("links", {})
-    return path if "secret" in links else None
+def secret_places(city: City, path: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """What a city that was read from `path` keeps secret at one of its brokers, and the files that hold it.
+
+    A preset has none, and what the environment says is in none.
+    """
+    written = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    kept = (
+        ("the city's secret", city.links.secret_file, "secret" in written.get("links", {})),
+        ("the private key of links", city.links.key_file, False),
+        ("the ensemble's password", city.zookeeper.password_file, "password" in written.get("zookeeper", {})),
+    )
+    for what, file, is_here in kept:
+        if file is not None:
+            yield what, Path(str(file).replace("{name}", name))
+        elif is_here:
+            yield what, path
 
 
 def load_preset(name: str) -> City:

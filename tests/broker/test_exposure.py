@@ -8,7 +8,7 @@ import pytest
 
 from metromq.broker import exposed
 from metromq.broker.exposure import is_open
-from metromq.city_file import load_city, secret_place
+from metromq.city_file import load_city, secret_places
 from metromq.config import Auth, Config, Listener
 from metromq.telemetry import TelemetryWindow, spool_window
 from tests.peers import open_directory
@@ -63,8 +63,29 @@ def test_the_secret_of_a_city(place: Path) -> None:
     secret = place / "secret"
     secret.write_text("")
     secret.chmod(0o644)
-    (found,) = exposed(_config(place), secret)
+    (found,) = exposed(_config(place), [("the city's secret", secret)])
     assert found.what == "the city's secret"
+
+
+def test_the_key_of_links_and_the_ensembles_password(place: Path) -> None:
+    """`{name}` in a path stands for the broker."""
+    config = _config(place)
+    key, password, file = place / "b0.key", place / "password", place / "city.toml"
+    for path in (key, password, place / "ca"):
+        path.write_text("")
+    tls = f'ca_file = "{place}/ca"\ncert_file = "{place}/ca"\nkey_file = "{place}/{{name}}.key"\n'
+    text = CITY.replace('listen = "127.0.0.1:1"', 'listen = "127.0.0.1:1"\nlink_listen = "127.0.0.1:2"') + tls
+    file.write_text(text + f'[zookeeper]\nuser = "u"\npassword_file = "{password}"\n')
+    key.chmod(0o640)
+    password.chmod(0o600)
+    assert list(exposed(config, secret_places(load_city(file), file, "b0"))) == []
+    key.chmod(0o644)
+    password.chmod(0o604)
+    found = list(exposed(config, secret_places(load_city(file), file, "b0")))
+    assert [(one.what, one.path) for one in found] == [
+        ("the private key of links", key),
+        ("the ensemble's password", password),
+    ]
 
 
 CITY = """\
@@ -82,7 +103,7 @@ def test_the_secret_of_a_city_in_the_citys_own_file(place: Path, mode: int) -> N
     file = place / "city.toml"
     file.write_text(CITY + 'secret = "a secret for one machine only"\n')
     file.chmod(mode)
-    found = list(exposed(_config(place), secret_place(load_city(file), file)))
+    found = list(exposed(_config(place), secret_places(load_city(file), file, "b0")))
     told = [("the city's secret", file, f"chmod o-rwx {file}")] if mode == 0o644 else []
     assert [(one.what, one.path, one.remedy) for one in found] == told
 
@@ -91,16 +112,16 @@ def test_a_citys_file_whose_secret_is_elsewhere_may_be_open(place: Path) -> None
     file, secret = place / "city.toml", place / "secret"
     file.write_text(CITY)
     from_outside = load_city(file, {"METROMQ_CITY_LINKS__SECRET": "a secret of the environment"})
-    assert secret_place(from_outside, file) is None
+    assert list(secret_places(from_outside, file, "b0")) == []
     secret.write_text("a secret in its own file")
     file.write_text(CITY + f'secret_file = "{secret}"\n')
-    assert secret_place(load_city(file), file) == secret
+    assert list(secret_places(load_city(file), file, "b0")) == [("the city's secret", secret)]
 
 
 def test_a_preset_has_no_file_to_close(place: Path) -> None:
     file = place / "city.toml"
     file.write_text(CITY + 'secret = "a secret for one machine only"\n')
-    assert secret_place(load_city(file), place / "geographic") is None
+    assert list(secret_places(load_city(file), place / "geographic", "b0")) == []
 
 
 def test_what_nobody_can_reach_is_not_open(place: Path) -> None:

@@ -144,9 +144,7 @@ class Broker:
             await self._open_door(loop, listener, self.access)
         where = f"{config.listeners[0].host}:{self.port}"
         gauges = keeper.gauges if keeper else dict
-        self._reporter = Reporter(
-            config, self.cycle, self.host, where, gauges, lambda: keeper.problem if keeper else ""
-        )
+        self._reporter = Reporter(config, self.cycle, self.host, where, gauges, keeper)
         if config.metrics.port is not None:
             pages, orders = {**self._reporter.pages(), "/windows": self._windows_page}, {}
             if self.host is not None:

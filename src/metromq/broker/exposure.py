@@ -1,6 +1,6 @@
 """Finds files with secrets, and journals with everybody's messages, that other users of the machine can read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IROTH, S_ISDIR, S_IXOTH
@@ -17,9 +17,9 @@ class Exposed:
     remedy: str
 
 
-def exposed(config: Config, city_secret: Path | None = None) -> Iterator[Exposed]:
-    """`city_secret` is the file of that, where a broker belongs to a city that has one."""
-    for what, path in (*_secrets(config), ("the city's secret", city_secret)):
+def exposed(config: Config, of_city: Iterable[tuple[str, Path]] = ()) -> Iterator[Exposed]:
+    """`of_city`: what the broker's city keeps secret, and where (`city_file.secret_places`)."""
+    for what, path in (*_secrets(config), *of_city):
         if path is not None and is_open(path):
             recursively = "-R " if path.is_dir() else ""
             yield Exposed(what, path, f"chmod {recursively}o-rwx {path}")

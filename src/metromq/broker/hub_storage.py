@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from metromq.broker import logs
 from metromq.broker.write_cycle import WriteCycle
@@ -12,6 +13,9 @@ from metromq.errors import JournalError, JournalFull
 from metromq.journal import GroupCommit, Journal, set_aside
 from metromq.protocol.session import Hub, Log, Snapshot, recover
 from metromq.telemetry import held_position
+
+LEAST_BYTES: Final = 1 << 16  # free; with less a disk counts as full, whatever `min_free_bytes` says
+FULL: Final = "the disk is full: QoS 1 and 2 messages are refused until it has room"
 
 
 class JournalLog(Log):
@@ -56,7 +60,8 @@ class HubStorage:
             logs.error("journal damage", problem=damage)
         self.journal_id = self._journal.name
         self.log = JournalLog(self._journal)
-        self.problem = ""  # why nothing is confirmed any more
+        self.failure = ""  # why nothing is confirmed any more, until a restart
+        self._is_full = False
         self._commit: GroupCommit | None = None
         self._snapshot_at = 0
         self._snapshot_needed = False
@@ -93,19 +98,32 @@ class HubStorage:
         journal = self._journal
         self._cycle.now()
         if isinstance(error, JournalFull):
-            logs.error("disk full: QoS 1 and 2 messages are refused", directory=self._config.data_dir)
+            self._look_at_room(True)
             self._snapshot_needed = True  # what could not be written is in no record
         else:
             logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
-            self.problem = str(error)
+            self.failure = str(error)
         kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
         self._hub.commits.failed(kept, journal.appended)
         self._cycle.seen_position = self._hub.commits.position
         self._cycle.worked()
 
+    @property
+    def problem(self) -> str:
+        """For people; empty: all is well."""
+        return self.failure or (FULL if self._is_full else "")
+
+    def _look_at_room(self, is_full: bool) -> None:
+        if is_full and not self._is_full:
+            logs.error(FULL, directory=self._config.data_dir, min_free_bytes=self._config.journal.min_free_bytes)
+        elif self._is_full and not is_full:
+            logs.info("the disk has room again", directory=self._config.data_dir)
+        self._is_full = is_full
+
     def tick(self, is_recorded: bool) -> None:
         """Snapshots, then retention, now and then."""
         try:
+            self._look_at_room(self._journal.full(True) or self._journal.free_bytes < LEAST_BYTES)
             self._take_snapshot()
             self._retain(is_recorded)
         except (JournalError, OSError) as error:
@@ -170,7 +188,7 @@ class HubStorage:
         self._snapshots.shutdown()
         await self.drain()
         try:
-            if self._commit is not None and not self.problem and not self._journal.full():
+            if self._commit is not None and not self.failure and not self._journal.full():
                 self._journal.write_snapshot(Snapshot(self._hub).pieces())()
         except JournalError as error:
             logs.error("no final snapshot; the next start will read more of the journal", problem=error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from metromq import __version__
 from metromq.broker.http_listener import TEXT, HttpAnswer, Page
+from metromq.broker.hub_storage import HubStorage
 from metromq.broker.meter import Meter
 from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
@@ -47,7 +48,7 @@ class Reporter:
         host: Host | None,
         listen: str,
         gauges: Callable[[], dict[str, float]],
-        problem: Callable[[], str],
+        keeper: HubStorage | None,
     ) -> None:
         self._config = config
         self._cycle = cycle
@@ -55,7 +56,7 @@ class Reporter:
         self._host = host
         self._listen = listen
         self._gauges = gauges
-        self._problem = problem
+        self._keeper = keeper
         self._started = cycle.hub.clock.now
         self._meter = Meter()
         self.http = ""
@@ -74,7 +75,7 @@ class Reporter:
         }
 
     def _health_page(self, query: Mapping[str, str]) -> HttpAnswer:
-        problem = self._problem()
+        problem = self._keeper.failure if self._keeper is not None else ""  # a full disk is not mended by a restart
         return HttpAnswer((problem or "ok").encode() + b"\n", TEXT, 503 if problem else 200)
 
     def _metrics_page(self, query: Mapping[str, str]) -> HttpAnswer:
@@ -113,7 +114,7 @@ class Reporter:
             site=spec.site if spec is not None else "",
             pid=os.getpid(),
             http=self.http,
-            problem=self._problem() or (_without_ensemble(node.coordinator) if node is not None else ""),
+            problem=self._problem(),
             version=__version__,
             uptime_s=round(hub.clock.now - self._started, 3),
             durability=config.durability,
@@ -135,6 +136,10 @@ class Reporter:
             table=f"{node.table.digest():014x}" if node is not None else "",
             links=tuple(self._link(link) for link in host.links.values()) if host is not None else (),
         )
+
+    def _problem(self) -> str:
+        problem = self._keeper.problem if self._keeper is not None else ""
+        return problem or ("" if self._host is None else _without_ensemble(self._host.node.coordinator))
 
     def _traffic(self) -> Traffic:
         counters, rate = self._hub.counters, self._meter.rate

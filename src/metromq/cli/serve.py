@@ -24,7 +24,7 @@ from metromq.control import (
     keep_city,
     keep_place,
     new_key,
-    secret_place,
+    secret_places,
 )
 from metromq.errors import ConfigError, JournalUnusable, UsageError
 from metromq.federation import BrokerSpec, City, Description, Site
@@ -249,7 +249,9 @@ async def start(stack: AsyncExitStack, config: Config, damage: Damage, role: Rol
         key = new_key(config.data_dir) if role is not None else ""
         return Broker(config, accept_damage=damage.accepted, city=city, peer_addresses=peers, control_key=key)
 
-    for found in exposed(config, secret_place(role.city, Path(role.city_name)) if role is not None else None):
+    for found in exposed(
+        config, secret_places(role.city, Path(role.city_name), config.name) if role is not None else ()
+    ):
         logs.warning(f"other users of this machine can read {found.what}", path=found.path, to_do=found.remedy)
     try:
         return await stack.enter_async_context(made())

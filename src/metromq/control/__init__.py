@@ -1,6 +1,6 @@
 """Runs a city: where its files are, the processes on this machine, and what its brokers say of themselves."""
 
-from metromq.city_file import check_city, city_text, load_city, secret_place
+from metromq.city_file import check_city, city_text, load_city, secret_places
 from metromq.control.asking_manager import ManagerDoor, ManagerSays, NoManager, find_manager, need_manager
 from metromq.control.changing import CityNow, CityVersion, city_now, give_order
 from metromq.control.city_status import NoAnswer, ask_city
@@ -67,7 +67,7 @@ __all__ = [
     "planned_ask",
     "recluster",
     "running_here",
-    "secret_place",
+    "secret_places",
     "trace",
     "with_chosen_ports",
 ]

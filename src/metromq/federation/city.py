@@ -22,6 +22,7 @@ SiteKind = Literal["edge", "cloud"]
 
 EARTH_RADIUS_KM = 6371.0
 MOST_NEAR = 32  # neighbours of a broker that are remembered in their order
+MOST_HOME_WORDS = 8_000  # characters; of a larger city nobody compares them by eye
 CENTRAL_ROUTINGS = ("central", "delegation")  # those with a broker in the middle
 
 Latitude = Annotated[float, Range(-90, 90)]
@@ -404,6 +405,14 @@ class City(CityPlan):
         areas = f"k={self.areas.k} l_b={self.areas.l_b} l_c={self.areas.l_c}"
         beside = f" beside={self.beside}:{self.beside_central}" if self.beside else ""
         return f"routing={self.routing} central={self.central or '-'} {areas} home-brokers={owners}{beside}"
+
+    @cached_property
+    def home_words(self) -> str:
+        """What `identity` has as a digest, as words; empty: they are too many."""
+        square = self.square
+        corners = f"square={square.south},{square.west},{square.north},{square.east}"
+        text = " ".join([corners, *(f"{area}={home}" for area, home in sorted(self.homes.items()))])
+        return text if len(text) <= MOST_HOME_WORDS else ""
 
     @property
     def routings(self) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from metromq.federation.coordination.coordinator import Coordinator
 from metromq.federation.coordination.facts import FOLLOWS, Fact
 from metromq.federation.description import MOST_KEPT, Description, described, next_description, text_of
 from metromq.federation.links.frames import Hello
-from metromq.federation.links.versions import FOLLOWS_SINCE
+from metromq.federation.links.versions import FOLLOWS_SINCE, HOMES_SINCE
 
 EPOCH_WORD: Final = "epoch="
+MOST_SHOWN: Final = 5  # areas that have another home broker in another file
 
 
 @final
@@ -22,6 +23,7 @@ class Descriptions:
         self._name = name
         self._coordinator = coordinator
         self._book = coordinator.book
+        self._alike: set[str] = set()  # peers whose file is ours
 
     def wanted(self, city: City, author: str, time: float, note: str, lagging: list[str]) -> Fact:
         """The fact that would make it another city; raises UsageError for what a running city cannot become."""
@@ -68,12 +70,26 @@ class Descriptions:
         identity = self.now.city.identity
         return f"{identity} {EPOCH_WORD}{self.now.epoch}" if self.now.epoch else identity
 
+    def told(self, peer: str, version: int) -> str:
+        """The same for a hello: who has not been heard with our file is told more, so that it can say what differs."""
+        words = self.now.city.home_words
+        if version < HOMES_SINCE or self.now.epoch or peer in self._alike or not words:
+            return self.identity
+        return f"{self.identity}\n{words}"
+
     def check(self, peer: str, hello: Hello) -> None:
         """Who has another epoch is told of the newer one; of one epoch there are no two files."""
         epoch = hello.epoch if hello.version >= FOLLOWS_SINCE else _epoch(hello.city)
-        ours = self.now.city.identity
-        if epoch == self.now.epoch == 0 and hello.city != ours:
-            raise ProtocolViolation(_difference(peer, hello.city, ours))
+        city = self.now.city
+        theirs, _, homes = hello.city.partition("\n")
+        if epoch == self.now.epoch == 0 and theirs != city.identity:
+            self._alike.discard(peer)
+            differ = _different_words(theirs, city.identity, homes and city.home_words)
+            differ += _different_homes(homes, city.home_words) if homes else []
+            raise ProtocolViolation(
+                f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"
+            )
+        self._alike.add(peer)
 
     def facts(self) -> list[Fact]:
         """What was before, to be kept: the book has the newest."""
@@ -87,7 +103,22 @@ def _epoch(identity: str) -> int:
     return int(digits) if word != digits and digits.isdecimal() and len(digits) < 19 else 0
 
 
-def _difference(peer: str, theirs: str, ours: str) -> str:
+def _different_words(theirs: str, ours: str, without: str) -> list[str]:
+    """`without`: the home brokers, which are told by their names."""
     pairs = zip(theirs.split(), ours.split(), strict=False)
-    differ = [f"{one} there, {other} here" for one, other in pairs if one != other]
-    return f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"
+    return [
+        f"{one} there, {other} here"
+        for one, other in pairs
+        if one != other and not (without and one.startswith("home-brokers="))
+    ]
+
+
+def _different_homes(theirs: str, ours: str) -> list[str]:
+    """The first few; a square is the map's, an area has a home broker or none."""
+    there, here = (dict(word.partition("=")[::2] for word in text.split()) for text in (theirs, ours))
+    keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    shown = []
+    for key in keys[:MOST_SHOWN]:
+        name = "the map" if key == "square" else f"area {key}"
+        shown.append(f"{name}: {there.get(key, 'nobody')} there, {here.get(key, 'nobody')} here")
+    return [*shown, f"{len(keys) - MOST_SHOWN} more areas"] if len(keys) > MOST_SHOWN else shown

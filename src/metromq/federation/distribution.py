@@ -270,7 +270,8 @@ def pass_shares(host: Distributor, shares: tuple[str, ...], arrival: Arrival, se
         if sender in told and sender not in arrival.served:
             returned = (*returned, share)
         elif told and sender not in told and not (arrival.passed and told.intersection(arrival.served)):
-            broker = min(told)  # the sender was responsible when it chose us, or we when we chose it; others are now
+            # The sender was responsible when it chose us, or we when we chose it, or nobody sent it: others know.
+            broker = min([peer for peer in told if peer in host.up] or told)
             chosen[broker] = (*chosen.get(broker, ()), share)
     limit = arrival.limit - 1
     hops = [Hop(peer, FINAL, True, (peer,), picked, limit=limit, passed=True) for peer, picked in chosen.items()]

@@ -50,7 +50,7 @@ class Greetings:
             interest_digest,
             event.greeting,
             time_us,
-            descriptions.identity,
+            descriptions.told(event.peer, version),
             self._wall_us(),
             echo_us,
             held_us,

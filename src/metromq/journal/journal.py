@@ -207,10 +207,15 @@ class Journal:
         """Whether the journal has stopped for good; only a restart helps."""
         return bool(self._failure)
 
-    def full(self) -> bool:
-        """Whether new messages should be refused because the disk has less than `min_free_bytes` left."""
+    def full(self, looks: bool = False) -> bool:
+        """Whether new messages should be refused because the disk has less than `min_free_bytes` left; `looks`: asks
+        the file system in any case."""
         self._room_calls += 1
-        if self._room_calls > ROOM_CALLS or self._room_bytes + self._buffered_bytes > self._min_free_bytes >> 2:
+        if (
+            looks
+            or self._room_calls > ROOM_CALLS
+            or self._room_bytes + self._buffered_bytes > self._min_free_bytes >> 2
+        ):
             status = os.statvfs(self.directory)
             self._free_bytes = status.f_bavail * status.f_frsize
             self._room_calls = 0
@@ -219,6 +224,11 @@ class Journal:
             return False
         self._room_calls = ROOM_CALLS  # while it is full every call looks again
         return True
+
+    @property
+    def free_bytes(self) -> int:
+        """As the file system said when it was asked last."""
+        return self._free_bytes
 
     def close(self) -> None:
         """Flush, sync and give the directory free; closing twice is allowed."""

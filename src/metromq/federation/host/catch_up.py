@@ -17,7 +17,7 @@ from metromq.federation.links.inbox import DISTRIBUTE, SHARE
 from metromq.federation.links.routing_slip import read_slip
 from metromq.federation.node import Node
 from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER, RELAY
-from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Message, Session, records
+from metromq.protocol.session import KIND_LINK, KIND_REPLAY, KIND_WILL, Hub, Message, Session, is_share_note, records
 from metromq.protocol.topics import matches
 
 
@@ -117,12 +117,12 @@ class CatchUp:
         if record.message.kind == KIND_LINK:
             return bool(record.uses & DISTRIBUTE)
         held = self._hub.links.by_peer.get(HOLD)
-        sent = (target for target in record.targets if target.note and (held is None or target.number != held.number))
+        sent = (target for target in _to_peers(record) if held is None or target.number != held.number)
         return all(read_slip(target.note).stage != OWNER for target in sent) or self._is_rerouted(record)
 
     def _is_rerouted(self, record: records.MessageRecord) -> bool:
         """Whether it waited for an owner that was gone, and was distributed here then: the owner has no copy of it."""
-        is_left = any(target.note and read_slip(target.note).stage == OWNER for target in record.targets)
+        is_left = any(read_slip(target.note).stage == OWNER for target in _to_peers(record))
         return is_left and self._copies.is_distributed(record.message)
 
     def _held(self) -> frozenset[int]:
@@ -224,6 +224,10 @@ def _wants(topic_filter: str, topic: str) -> bool:
 def _concerns(message: Message) -> bool:
     """Also one from the peer itself: its subscribers had it there, but whoever distributes it chooses for a group."""
     return message.kind != KIND_REPLAY and message.qos > 0 and not message.topic.startswith("$")
+
+
+def _to_peers(record: records.MessageRecord) -> list[records.Target]:
+    return [target for target in record.targets if target.note and not is_share_note(target.note)]
 
 
 def _is_missing(record: records.MessageRecord, peer: str, number: int) -> bool:

@@ -8,12 +8,24 @@ from mypy_extensions import mypyc_attr
 from metromq.federation.distribution import HELD, NOWHERE, Arrival, Distribution, joined, pass_shares, shares_for
 from metromq.federation.hop import Hop
 from metromq.federation.links.batch import CHECK, PASSED, LinkMessage
-from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox
+from metromq.federation.links.inbox import DISTRIBUTE, SHARE, Inbox, limit_of
 from metromq.federation.links.routing_slip import read_slip, slip_of
 from metromq.federation.node import Node
-from metromq.federation.stages import CLIENT, HANDOVER, OWNER, RELAY
+from metromq.federation.stages import CLIENT, FINAL, HANDOVER, OWNER, RELAY
 from metromq.protocol import Remembered
-from metromq.protocol.session import KIND_LINK, KIND_PUBLISH, KIND_WILL, Hub, LinkCopy, Message, RemoteCheck, Session
+from metromq.protocol.session import (
+    KIND_LINK,
+    KIND_PUBLISH,
+    KIND_WILL,
+    Hub,
+    LinkCopy,
+    Message,
+    RemoteCheck,
+    Session,
+    note_limit,
+    share_of,
+    with_limit,
+)
 
 COPIES_BYTES: Final = 4 << 20  # of copies that are remembered
 HANDED_BYTES: Final = 1 << 20  # of messages that a stand-in has handed to us
@@ -88,6 +100,21 @@ class Copies(RemoteCheck):
 
     def picks_share(self, group: str, filter: str, message: Message) -> bool:
         return self._choice.serves(self._routing(message).shares, group, filter)
+
+    def share_note(self, note: bytes, uses: int) -> bytes:
+        limit = limit_of(uses)
+        return note if limit < 0 else with_limit(note, limit)
+
+    def left_copies(self, message: Message, note: bytes) -> list[LinkCopy]:
+        """As for one that comes when its members have just left."""
+        share = "$share/" + "/".join(share_of(note))
+        origin, number = self._id(message)
+        arrival = Arrival(message.topic, FINAL, origin, number)
+        arrival.limit = note_limit(note)
+        hops = pass_shares(self._routes, (share,), arrival, "")
+        if not hops:
+            self._inbox.not_shared(origin, number, (share,))
+        return [self.for_hop(hop) for hop in hops]
 
     def _routing(self, message: Message) -> Distribution:
         if message is not self._routed:

@@ -325,6 +325,7 @@ class Host:
     def peer_came(self, peer: str, journal: str) -> None:
         """A peer has opened a link to us, and has proved its name."""
         self.journal_told(peer, journal)
+        self.receiving.connected(peer)
         if self._links.transport is not None:
             self._links.transport.came(peer)
 

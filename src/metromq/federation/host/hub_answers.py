@@ -131,6 +131,7 @@ class HubAnswers(Federation):
         if old is not None and old is not connection:
             old.terminate(reasons.PROTOCOL_ERROR, "the peer has a newer connection")
         self.heard[peer] = connection
+        self._receiving.connected(peer)
         try:
             self._node.greetings.versions.offered(peer, connection.link_offer)
         except PeerViolation as error:

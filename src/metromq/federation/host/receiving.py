@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, final
 
+from metromq.federation.distribution import shares_for
 from metromq.federation.host.copies import Copies
 from metromq.federation.host.retained_versions import RETAINED_TOPIC, RetainedVersions
 from metromq.federation.host.roaming import Roaming
@@ -51,6 +52,41 @@ class _Entitled(Entitled):
 
 
 @final
+class _Refusal(Waiter):
+    """A batch that was not taken; who sent it hears of it in its turn."""
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+
+    def committed(self) -> None:
+        self.waiter.failed()
+
+    def failed(self) -> None:
+        self.waiter.failed()
+
+
+@final
+class _Stored(Waiter):
+    """A batch that is acknowledged when the journal has it."""
+
+    def __init__(
+        self, receiving: "Receiving", peer: str, before: int, entries: list[LinkMessage], waiter: Waiter
+    ) -> None:
+        self.receiving = receiving
+        self.peer = peer
+        self.before = before  # how far the peer's messages had come
+        self.entries = entries
+        self.waiter = waiter
+
+    def committed(self) -> None:
+        self.waiter.committed()
+
+    def failed(self) -> None:
+        self.receiving.not_stored(self.peer, self.before, self.entries)
+        self.waiter.failed()
+
+
+@final
 class Receiving(PeerEar):
     """`others` takes parcels without messages."""
 
@@ -71,6 +107,7 @@ class Receiving(PeerEar):
         self._copies = copies
         self._retained = retained
         self._roaming = roaming
+        self._refused: dict[str, int] = {}  # peers, and the first of what was refused: what follows must not overtake
         self.messages: dict[str, int] = {}
         self.bytes: dict[str, int] = {}
 
@@ -84,6 +121,10 @@ class Receiving(PeerEar):
 
     def batch(self, peer: str, payload: bytes, waiter: Waiter | None) -> None:
         entries = decode_batch(payload, self._hub.clock.wall_us)
+        if waiter is not None and self._refuses(peer, entries):
+            self._hub.commits.when_committed(_Refusal(waiter))
+            return
+        before = self._inbox.cursor(peer)
         self._count(peer, sum(1 for entry in entries if not is_internal(entry)), len(payload))
         for entry in entries:
             self._take(peer, entry)
@@ -93,7 +134,37 @@ class Receiving(PeerEar):
             cursor = records.encode_cursor(peer, inbox.journal_number(peer), inbox.cursor(peer))
             self._hub.commits.append(records.LINK, cursor, True)
             inbox.settled(peer)
-            self._hub.commits.when_committed(waiter)
+            self._hub.commits.when_committed(_Stored(self, peer, before, entries, waiter))
+
+    def connected(self, peer: str) -> None:
+        """It begins anew with what was not acknowledged."""
+        self._refused.pop(peer, None)
+
+    def _refuses(self, peer: str, entries: list[LinkMessage]) -> bool:
+        """While the disk is full, peers keep what they have, as clients do."""
+        log = self._hub.commits.log
+        first = entries[0].sequence if entries else 0
+        refused = self._refused.get(peer)
+        if (log is not None and log.full()) or (refused is not None and first > refused):
+            self._refused[peer] = first if refused is None else min(first, refused)
+            return True
+        self._refused.pop(peer, None)
+        return False
+
+    def not_stored(self, peer: str, before: int, entries: list[LinkMessage]) -> None:
+        """The disk was full, sooner than we knew: what has no place in the journal was not received."""
+        commits = self._hub.commits
+        place = 0
+        for entry in entries:
+            if not 0 <= entry.message.offset <= commits.newest_offset:
+                break
+            before = max(before, entry.sequence)
+            place += 1
+        for entry in entries[place:]:
+            self._inbox.roll_back(peer, before, [entry], shares_for(self._node.routes, entry.message.topic))
+        self._refused[peer] = min(self._refused.get(peer, before + 1), before + 1)
+        cursor = records.encode_cursor(peer, self._inbox.journal_number(peer), self._inbox.cursor(peer))
+        commits.append(records.LINK, cursor)
 
     def run(self, peer: str, payload: bytes) -> None:
         """QoS 0 packets as their publisher sent them: passed on as they are wherever that is possible."""

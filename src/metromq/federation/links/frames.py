@@ -18,8 +18,9 @@ CONTROL_TOPIC: Final = "$metromq/control"
 LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the broker's name
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
 # The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
-# how late it is by the city's hybrid time, 8 who follows a change of a large city, 9 when a client began anew.
-VERSION: Final = 9
+# how late it is by the city's hybrid time, 8 who follows a change of a large city, 9 when a client began anew,
+# 10 which broker is at home where, until both have found that their files are the same.
+VERSION: Final = 10
 
 
 @final

@@ -35,6 +35,7 @@ _LIMIT_SHIFT: Final = 4
 _MAX_LIMIT: Final = 15  # the bits of a record are eight; one that is passed has crossed a link
 
 
+_NO_ID: Final = -1 << 63  # in place of one that is forgotten
 _ELSEWHERE: Final = -2  # in place of a limit
 _OPEN: Final = -3  # the same
 _CHOSEN: Final = -4  # the same, with a broker
@@ -58,6 +59,11 @@ def _whole_id(offset: int, limit: int) -> int:
 def recorded(uses: int, entry: LinkMessage) -> int:
     """What the journal is to say of the uses of an entry: with the mark, which decides how later copies are judged."""
     return uses | MARKED if uses and entry.flags & CHECK and not uses & HANDED_ON else uses
+
+
+def limit_of(uses: int) -> int:
+    """How many links a message that was passed on to members here may still cross; -1: it was not."""
+    return uses >> _LIMIT_SHIFT if uses & SHARE and uses & HANDED_ON else -1
 
 
 @final
@@ -90,6 +96,13 @@ class _Ring:
         self._is_asked = True
         return number in self._ids
 
+    def forget(self, number: int) -> None:
+        for place in range(len(self._ids) - 1, -1, -1):
+            if self._ids[place] == number:
+                self._ids[place] = _NO_ID
+                self._is_asked, self._index = False, None
+                return
+
     def dump(self) -> bytes:
         return (self._ids[self._next :] + self._ids[: self._next]).tobytes()
 
@@ -113,6 +126,10 @@ class _Origin:
         if number in self.checked[use]:
             return True
         return check and self.usual[use].holds(number)
+
+    def forget(self, use: int, number: int) -> None:
+        if self.checked[use].pop(number, self) is self:
+            self.usual[use].forget(number)
 
     def add(self, use: int, number: int, check: bool) -> None:
         if not check:
@@ -151,6 +168,17 @@ class Inbox:
         self._incarnations[sender] = journal
         self._cursors[sender] = sequence
         self._unsure.add(sender)
+
+    def roll_back(self, sender: str, sequence: int, lost: Iterable[LinkMessage], known_shares: Sequence[str]) -> None:
+        """The disk was full: what came behind `sequence` was not stored, and comes again."""
+        for entry in lost:
+            offset, memory = entry.message.origin_offset, self._memory(entry.message.origin)
+            for use in (DELIVER, DISTRIBUTE):
+                memory.forget(use, offset)
+            for share in {*entry.shares, *known_shares}:
+                for limit in (-1, min(entry.limit, _MAX_LIMIT), _ELSEWHERE, _OPEN):
+                    memory.forget(SHARE, _share_id(share, offset, limit))
+        self._cursors[sender] = min(self._cursors.get(sender, -1), sequence)
 
     def received(self, origin: str, offset: int, uses: int, shares: Sequence[str] = ()) -> None:
         """A message that the journal holds, what it was used for, and for which shared subscriptions, if known."""

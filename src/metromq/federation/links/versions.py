@@ -10,7 +10,8 @@ FOLLOWS_SINCE: Final = 5  # from which version on brokers follow changes of thei
 RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that rest,
 SAID_SINCE: Final = 7  # and from which on they say when they announced something, and tell each other the time,
 COUNTED_SINCE: Final = 8  # and from which on they count together who follows a change,
-ANEW_SINCE: Final = 9  # and from which on they say when a client began anew
+ANEW_SINCE: Final = 9  # and from which on they say when a client began anew,
+HOMES_SINCE: Final = 10  # and from which on they say who is at home where
 
 
 @final

@@ -23,6 +23,7 @@ from metromq.protocol.session.routes import RemoteCheck
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
 from metromq.protocol.session.selecting import Replayed, Selection, local_time_us, replayed
 from metromq.protocol.session.session import Session
+from metromq.protocol.session.shares import is_share_note, note_limit, share_of, with_limit
 from metromq.protocol.session.topic_counts import DELAY_BUCKETS, TopicCount
 
 __all__ = [
@@ -72,12 +73,16 @@ __all__ = [
     "Waiter",
     "access",
     "decode_message",
+    "is_share_note",
     "layout",
     "local_time_us",
+    "note_limit",
     "records",
     "recover",
     "replayed",
     "sequence_of",
+    "share_of",
     "store",
     "unpack_seen",
+    "with_limit",
 ]

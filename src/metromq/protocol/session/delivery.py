@@ -26,15 +26,16 @@ LOW_BYTES: Final = bytes(range(0x100)) * 0x100  # so that many are written at on
 class SentWhenStored(Waiter):
     """A message for one session, which gets it when the journal has it."""
 
-    def __init__(self, delivery: "Delivery", session: Session) -> None:
+    def __init__(self, delivery: "Delivery", session: Session, message: Message) -> None:
         self.delivery = delivery
         self.session = session
+        self.message = message
 
     def committed(self) -> None:
         self.delivery.pump(self.session)
 
     def undo(self) -> None:
-        self.session.backlog.undo(self.offset)
+        self.delivery.take_back(self.session, self.message)
 
     def failed(self) -> None:
         pass
@@ -181,8 +182,12 @@ class Delivery:
             elif session.connection is not None:  # at QoS 0 it does not wait for who is away
                 seen.add_fleeting(message.origin, message.origin_offset)
 
-    def enqueue(self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...]) -> None:
+    def enqueue(
+        self, session: Session, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
+    ) -> None:
         """Into the session's backlog; a session that may roam remembers that it has had the message."""
+        if note:
+            session.is_member = True
         seen = session.seen
         if seen is not None:
             if message.origin:
@@ -190,7 +195,14 @@ class Delivery:
                     seen.add(message.origin, message.origin_offset)
             elif message.offset >= 0:
                 seen.add(self._name, message.offset)
-        self._backlogs.enqueue(session.backlog, message, flags, identifiers)
+        self._backlogs.enqueue(session.backlog, message, flags, identifiers, note)
+
+    def take_back(self, session: Session, message: Message) -> None:
+        """The message was not stored: the disk is full. It may come again, or another one with its number."""
+        session.backlog.undo(message.offset)
+        if session.seen is not None:
+            offset = message.origin_offset if message.origin else message.offset
+            session.seen.take_back(message.origin or self._name, offset)
 
     def passes(self, session: Session, size: int) -> bool:
         """Whether a client gets a QoS 1 packet of MQTT 3.1.1 at once, in that version, and never a second time."""

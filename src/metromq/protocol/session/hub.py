@@ -9,6 +9,7 @@ from metromq.protocol.session.commits import Commits
 from metromq.protocol.session.connections import Connections
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery
+from metromq.protocol.session.estates import Estates
 from metromq.protocol.session.federation import CityPlace, Federation
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.links import Links
@@ -47,8 +48,9 @@ class Hub:
             name, settings, clock, commits, backlogs, delivery, links, routes, retained, city, counters, counts
         )
         self.subscriptions = subscriptions = Subscriptions(settings, clock, commits, routes, city, counters, counts)
+        estates = Estates(name, commits, backlogs, delivery, links, routes, publishing, city)
         self.sessions = Sessions(
-            name, settings, clock, commits, backlogs, delivery, publishing, subscriptions, city, counters
+            name, settings, clock, commits, backlogs, delivery, publishing, subscriptions, city, counters, estates
         )
         self.connections = Connections(settings, clock, counters, counts)
         self.replay = ReplayDesk()
@@ -91,5 +93,7 @@ class Hub:
     def all_backlogs(self) -> Iterator[Backlog]:
         """Of clients and of links."""
         for session in self.sessions.by_client_id.values():
+            yield session.backlog
+        for session in self.sessions.estates.sessions.values():
             yield session.backlog
         yield from self.links.by_peer.values()

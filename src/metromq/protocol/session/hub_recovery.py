@@ -9,6 +9,7 @@ from metromq.protocol.packing import Packer, Unpacker
 from metromq.protocol.session import records, store
 from metromq.protocol.session.backlog import HELD, RELEASED, SENT, Backlog, Entry, LinkBacklog
 from metromq.protocol.session.hub import Hub
+from metromq.protocol.session.layout import GIVEN
 from metromq.protocol.session.message import KIND_LINK, KIND_REPLAY, Message
 from metromq.protocol.session.route import LinkCopy
 from metromq.protocol.session.seen_ids import SeenIds, unpack_seen
@@ -43,7 +44,8 @@ class Snapshot:
     def __init__(self, hub: Hub) -> None:
         packer = Packer().u8(VERSION).u32(hub.backlogs.next_number).i64(hub.commits.newest_offset)
         self._front = packer.blob(hub.city.federation.snapshot()).done()
-        durable = [session for session in hub.sessions.by_client_id.values() if session.backlog.durable]
+        every = [*hub.sessions.by_client_id.values(), *hub.sessions.estates.sessions.values()]
+        durable = [session for session in every if session.backlog.durable]
         self._sessions = [store.copy_of(session) for session in durable]
         self._links = [store.copy_of_link(backlog) for backlog in hub.links.by_peer.values()]
         self._messages = hub.retained.messages.values()
@@ -146,6 +148,7 @@ class _Recovery:
         if attached:
             self.attached.add(session.backlog.number)
             self.connected.add(session.backlog.number)
+        self._doubt_spilled(session.backlog)
 
     def _grant(self, full_filter: str, grant: Grant) -> None:
         self.has_fleeting = self.has_fleeting or not grant.qos
@@ -208,6 +211,7 @@ class _Recovery:
         elif kind == records.SESSION_DETACHED:
             self.attached.discard(session.backlog.number)
             self.connected.discard(session.backlog.number)
+            self._doubt(session.backlog)
             store.unpack_detached(session, reader)
         elif kind == records.SESSION_SEEN:
             session.seen = unpack_seen(reader.blob())
@@ -229,6 +233,8 @@ class _Recovery:
                 self._forget(old)
             session = Session(number, client_id)
             self._add(session)
+        elif session.client_id != client_id:
+            self.hub.sessions.renamed(session, client_id)
         if store.unpack_session(session, reader):
             self.connected.add(number)
         else:
@@ -237,7 +243,8 @@ class _Recovery:
             session.seen = None
         elif self.hub.city.joined and session.seen is None:
             session.seen = SeenIds()
-        self.attached.add(number)
+        if not session.closed:
+            self.attached.add(number)
 
     def _link_opened(self, number: int, peer: str) -> None:
         if number not in self.backlogs:
@@ -271,9 +278,12 @@ class _Recovery:
         for target in record.targets:
             session = self.sessions.get(target.number)
             backlog = self.backlogs.get(target.number)
-            if session is not None:
+            if target.flags & GIVEN:
+                if backlog is not None:
+                    self._acknowledged(backlog, target.identifiers[0])
+            elif session is not None:
                 holders.append(session)
-                hub.delivery.enqueue(session, message, target.flags, target.identifiers)
+                hub.delivery.enqueue(session, message, target.flags, target.identifiers, target.note)
             elif isinstance(backlog, LinkBacklog):
                 copies.append(LinkCopy(backlog, target.note))
                 hub.backlogs.enqueue(backlog, message, target.flags, target.identifiers, target.note)
@@ -365,7 +375,9 @@ class _Recovery:
 
     def finish(self) -> None:
         hub = self.hub
-        for backlog in self.backlogs.values():
+        for number, backlog in self.backlogs.items():
+            if number in self.attached or number not in self.sessions:
+                self._doubt(backlog)
             self._settle(backlog)
         for number, session in self.sessions.items():
             if number in self.attached:
@@ -373,16 +385,25 @@ class _Recovery:
             hub.sessions.rest(session)
         hub.commits.recovered()
 
-    def _settle(self, backlog: Backlog) -> None:
-        """What may have been sent counts as sent before: the journal does not note that."""
+    def _doubt(self, backlog: Backlog) -> None:
+        """What may have been sent by now counts as sent: the journal does not note that."""
         most = self.hub.settings.max_inflight
-        backlog.queued_bytes = 0
         for index, entry in enumerate(backlog.queue):
+            if index >= most:
+                break
+            if entry.state not in (HELD, RELEASED):
+                entry.dup = True
+        self._doubt_spilled(backlog)
+
+    def _doubt_spilled(self, backlog: Backlog) -> None:
+        """The same for what only the journal holds, of which a snapshot does not say."""
+        backlog.doubtful = min(backlog.spilled, max(0, self.hub.settings.max_inflight - len(backlog.queue)))
+
+    def _settle(self, backlog: Backlog) -> None:
+        backlog.queued_bytes = 0
+        for entry in backlog.queue:
             backlog.queued_bytes += self.hub.backlogs.entry_bytes(entry)
             if entry.state == HELD:
                 entry.state = RELEASED
-            elif index < most:
-                entry.dup = True
             if entry.state == SENT:
                 entry.state = 0
-        backlog.doubtful = max(0, most - len(backlog.queue))

@@ -6,6 +6,7 @@ What a flag of the head announces is there only if the flag is set.
 Releases before USES wrote what a link's message was taken for into packet_id.
 
 A target is TARGET, then as many IDENTIFIER as it says, then, if its flags have NOTE, a NOTE_LENGTH and so many bytes.
+With GIVEN it is none that gets the message: who had it has given it to the others, and its identifier is the packet's.
 """
 
 import struct
@@ -51,6 +52,7 @@ TARGET: Final[Fields] = (
     ("identifiers", "B"),  # how many
 )
 NOTE: Final = 0b1000_0000  # in the flags of a target: a note follows its identifiers
+GIVEN: Final = 0b100_0000  # the same: it had the message until now
 IDENTIFIER: Final[Fields] = (("identifier", "I"),)
 NOTE_LENGTH: Final[Fields] = (("bytes", "I"),)
 

@@ -35,8 +35,11 @@ from metromq.protocol.wire.packets import MQTT5
 class _Receivers(Waiter):
     """Everyone who gets a message when the journal has it."""
 
-    def __init__(self, publishing: "Publishing", queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
+    def __init__(
+        self, publishing: "Publishing", message: Message, queued: list[RouteTarget], copies: list[LinkCopy]
+    ) -> None:
         self.publishing = publishing
+        self.message = message
         self.queued = queued
         self.copies = copies
 
@@ -44,10 +47,7 @@ class _Receivers(Waiter):
         self.publishing.pump(self.queued, self.copies)
 
     def undo(self) -> None:
-        for target in self.queued:
-            target.session.backlog.undo(self.offset)
-        for copy in self.copies:
-            copy.backlog.undo(self.offset)
+        self.publishing.take_back(self.message, self.queued, self.copies)
 
     def failed(self) -> None:
         pass
@@ -164,9 +164,7 @@ class Publishing:
         """Writes a message again for peers, and members of own share groups, that must get it by a new way; origin and
         time stay what they were. `with_roamed`: also for own sessions that came here since, and have not had it;
         `uses` as in `publish_from_peer`."""
-        copy = _again(message)
-        copy.origin = message.origin or self._name
-        copy.origin_offset = message.origin_offset if message.origin else message.offset
+        copy = self.named_again(message)
         queued: list[RouteTarget] = []
         reached = 0
         route = self._routes.find(message.topic.encode())
@@ -176,13 +174,27 @@ class Publishing:
         for group in route.groups if shares else []:
             if f"$share/{group.name}/{group.filter}" not in shares:
                 continue
-            grant = group.pick(message.topic, self._routes.read_check)
-            if grant is not None:
-                reached += self._send_or_queue(grant.target(), copy, queued)
+            member = group.pick(message.topic, self._routes.read_check)
+            if member is not None:
+                reached += self._send_or_queue(member, copy, queued)
         if queued or copies:
             self.deliver12(copy, queued, copies, None, 0, uses)
         if reached and self._topic_counts.recording:
             self._topic_counts.of(copy.topic).delivered(reached, 0, 1, len(copy.payload), copy.origin)
+
+    def named_again(self, message: Message) -> Message:
+        """The same message, to be written once more; origin and number there are what they were."""
+        copy = _again(message)
+        copy.origin = message.origin or self._name
+        copy.origin_offset = message.origin_offset if message.origin else message.offset
+        if copy.origin_offset < 0:  # without a journal, it had no number while it went to nobody else
+            copy.origin_offset = self.next_loose_offset()
+        return copy
+
+    def next_loose_offset(self) -> int:
+        """For a message that no journal counts."""
+        self._loose_offset += 1
+        return self._loose_offset
 
     # --- QoS 0 ----------------------------------------------------------------------------------------------------
 
@@ -198,7 +210,7 @@ class Publishing:
                 count += 1
                 reached += target.session.output is not None
         if route.groups:
-            for target in self._picked(route.groups, message):
+            for target in self._picked(route.groups, message, 0):
                 self._delivery.send0(target, message)
                 count += 1
                 reached += target.session.output is not None
@@ -216,14 +228,15 @@ class Publishing:
             self._topic_counts.of(message.topic).delivered(reached, peers, 1, len(message.payload), message.origin)
         return count + peers
 
-    def _picked(self, groups: list[ShareGroup], message: Message) -> list[RouteTarget]:
+    def _picked(self, groups: list[ShareGroup], message: Message, uses: int) -> list[RouteTarget]:
         """One member of each share group that this broker serves with the message."""
         picked: list[RouteTarget] = []
         for group in groups:
             if self._city.copier.picks_share(group.name, group.filter, message):
-                grant = group.pick(message.topic, self._routes.read_check)
-                if grant is not None:
-                    picked.append(grant.target())
+                target = group.pick(message.topic, self._routes.read_check)
+                if target is not None:
+                    note = self._city.copier.share_note(target.note, uses) if uses else target.note
+                    picked.append(target if note == target.note else target.with_note(note))
         return picked
 
     def spread(
@@ -333,7 +346,7 @@ class Publishing:
             else:
                 receivers.append(target)
         if route.groups:
-            receivers += self._picked(route.groups, message)
+            receivers += self._picked(route.groups, message, uses)
         queued: list[RouteTarget] = []
         reached = 0
         for target in receivers:
@@ -389,12 +402,11 @@ class Publishing:
         if is_stored:
             self._store(message, queued, copies, publisher, packet_id, uses)
         elif copies:
-            self._loose_offset += 1
-            message.offset = self._loose_offset
+            message.offset = self.next_loose_offset()
         for target in queued:
-            self._delivery.enqueue(target.session, message, _flags(message, target), target.identifiers)
+            self._delivery.enqueue(target.session, message, flags_for(message, target), target.identifiers, target.note)
         for copy in copies:
-            self._backlogs.enqueue(copy.backlog, message, _link_flags(message), (), copy.note)
+            self._backlogs.enqueue(copy.backlog, message, link_flags(message), (), copy.note)
         if not is_stored:
             self.pump(queued, copies)
 
@@ -411,14 +423,21 @@ class Publishing:
         for target in queued:
             backlog = target.session.backlog
             if backlog.durable or backlog.behind():
-                targets.append(Target(backlog.number, _flags(message, target), target.identifiers))
+                targets.append(Target(backlog.number, flags_for(message, target), target.identifiers, target.note))
         for copy in copies:
-            targets.append(Target(copy.backlog.number, _link_flags(message), (), copy.note))
+            targets.append(Target(copy.backlog.number, link_flags(message), (), copy.note))
         owner = 0
         if publisher is not None and packet_id and publisher.backlog.durable:
             owner = publisher.backlog.number
         body = records.encode_message(message, targets, owner, packet_id, uses)
-        message.offset = self._commits.store(body, _Receivers(self, queued, copies))
+        message.offset = self._commits.store(body, _Receivers(self, message, queued, copies))
+
+    def take_back(self, message: Message, queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
+        """It was not stored."""
+        for target in queued:
+            self._delivery.take_back(target.session, message)
+        for copy in copies:
+            copy.backlog.undo(message.offset)
 
     def pump(self, queued: list[RouteTarget], copies: list[LinkCopy]) -> None:
         for target in queued:
@@ -437,9 +456,9 @@ def _again(message: Message) -> Message:
     return copy
 
 
-def _flags(message: Message, target: RouteTarget) -> int:
+def flags_for(message: Message, target: RouteTarget) -> int:
     return min(message.qos, target.qos) | (4 if message.retain and target.retain_as_published else 0)
 
 
-def _link_flags(message: Message) -> int:
+def link_flags(message: Message) -> int:
     return message.qos | (4 if message.retain else 0)

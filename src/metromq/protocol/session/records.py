@@ -10,7 +10,7 @@ from typing import Final, final
 
 from metromq.errors import JournalError
 from metromq.protocol.session import layout
-from metromq.protocol.session.layout import ARRIVED, KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN, USES
+from metromq.protocol.session.layout import ARRIVED, GIVEN, KIND, KIND_SHIFT, NOTE, ORIGIN, QOS, RETAIN, USES
 from metromq.protocol.session.message import KIND_LINK, Message
 
 MESSAGE: Final = 1  # the only kind that the journal numbers
@@ -51,7 +51,7 @@ class Target:
         self.number = number
         self.flags = flags  # bits 0-1: QoS; bit 2: the RETAIN flag to send
         self.identifiers = identifiers
-        self.note = note  # what a link must say to its peer beside the message
+        self.note = note  # what a link must say to its peer beside the message, or of a group's member (`shares`)
 
 
 @final
@@ -124,7 +124,7 @@ def waiting_for(scan: Iterator[tuple[int, int, bytes]], number: int) -> Iterator
     for kind, offset, body in scan:
         if kind == MESSAGE:
             record = decode_message(body, offset)
-            targets = [target for target in record.targets if target.number == number]
+            targets = [target for target in record.targets if target.number == number and not target.flags & GIVEN]
             if targets:
                 yield record.message, targets
 

@@ -147,7 +147,7 @@ class Retained:
             copy.origin, copy.origin_offset = message.origin, message.origin_offset
             body = records.encode_message(copy, [Target(backlog.number, flags, identifiers)])
             copy.origin, copy.origin_offset = "", -1
-            copy.offset = self._commits.store(body, SentWhenStored(self._delivery, session))
+            copy.offset = self._commits.store(body, SentWhenStored(self._delivery, session, copy))
         return copy
 
 

@@ -7,6 +7,7 @@ from mypy_extensions import mypyc_attr
 
 from metromq.protocol.session.backlog import LinkBacklog
 from metromq.protocol.session.session import Grant, Receiver, RouteTarget, Session
+from metromq.protocol.session.shares import note_of
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -26,15 +27,27 @@ class ShareGroup(Receiver):
         self.filter = filter
         self.members: list[Grant] = []
         self.turn = 0
+        self._targets: list[RouteTarget | None] = []  # of the members, once they were chosen
+        self._note = note_of(name, filter)
 
-    def pick(self, topic: str, check: ReadCheck | None) -> Grant | None:
+    def join(self, grant: Grant) -> None:
+        grant.session.is_member = True
+        self.members.append(grant)
+        self._targets.append(None)
+
+    def leave(self, grant: Grant) -> None:
+        place = self.members.index(grant)
+        del self.members[place]
+        del self._targets[place]
+
+    def pick(self, topic: str, check: ReadCheck | None) -> RouteTarget | None:
         """In turn among the connected members with room; else who is connected; else a session that waits."""
         count = len(self.members)
-        best: Grant | None = None
+        best = -1
         best_rank = 3
         for step in range(count):
-            grant = self.members[(self.turn + step) % count]
-            session = grant.session
+            place = (self.turn + step) % count
+            session = self.members[place].session
             if check is not None and not check.may_read(session, topic):
                 continue
             output = session.output
@@ -45,13 +58,23 @@ class ShareGroup(Receiver):
             else:
                 rank = 0
             if rank < best_rank:
-                best, best_rank = grant, rank
+                best, best_rank = place, rank
                 if rank == 0:
                     self.turn = (self.turn + step + 1) % count
-                    return best
+                    return self._target(best)
         if count:
             self.turn = (self.turn + 1) % count
-        return best
+        return self._target(best) if best >= 0 else None
+
+    def _target(self, place: int) -> RouteTarget:
+        target = self._targets[place]
+        if target is None:
+            grant = self.members[place]
+            target = RouteTarget(grant.session)
+            target.add(grant)
+            target.note = self._note
+            self._targets[place] = target
+        return target
 
 
 @final

@@ -44,6 +44,14 @@ class RemoteCheck:
         """Whether this broker's members are served with this message."""
         return True
 
+    def share_note(self, note: bytes, uses: int) -> bytes:
+        """The note of a member here, for a message that a peer sent to be used so."""
+        return note
+
+    def left_copies(self, message: Message, note: bytes) -> list[LinkCopy]:
+        """A member's session has ended, and no other is here: the peer whose members get what it has left."""
+        return []
+
 
 @final
 class _Several:
@@ -121,7 +129,7 @@ class RouteTable:
             self.shares[name, filter] = group
             self._groups[filter] = self._groups.get(filter, 0) + 1
             self._insert(filter, _key_of(group), group)
-        group.members.append(grant)
+        group.join(grant)
         return old is None
 
     def remove(self, session: Session, full_filter: str) -> Grant | None:
@@ -152,7 +160,7 @@ class RouteTable:
             self._take_out(filter, grant.session.client_id, grant)
             return
         group = self.shares[name, filter]
-        group.members.remove(grant)
+        group.leave(grant)
         if not group.members:
             del self.shares[name, filter]
             left = self._groups.pop(filter) - 1

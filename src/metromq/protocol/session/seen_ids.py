@@ -61,6 +61,13 @@ class SeenIds:
         if self._count > MAX_IDS:
             self._forget()
 
+    def take_back(self, origin: str, offset: int) -> None:
+        """It was not stored, and has not been had."""
+        known = self._by_origin.get(origin)
+        if known is not None and offset in known:
+            known.remove(offset)
+            self._count -= 1
+
     def _forget(self) -> None:
         """What was queued more than once is here as often: that goes first. Then the older half of the longest list."""
         self._by_origin = {origin: array("q", dict.fromkeys(known)) for origin, known in self._by_origin.items()}

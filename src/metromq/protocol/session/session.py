@@ -91,6 +91,7 @@ class Session:
         self.wanted_us: dict[str, int] | None = None
         self.expiry_s = 0
         self.gate: LiveGate | None = None  # while its connection has asked for replays
+        self.is_member = False  # of a shared group once: others may get what it leaves
         self.detached_at = 0.0  # monotonic; meaningful while connection is None
         self.detached_wall_us = 0
         self.will: Will | None = None
@@ -188,6 +189,7 @@ class RouteTarget:
         self.is_own = False  # by a subscription of the session's own, not only by what follows a replay
         self.identifiers: tuple[int, ...] = ()
         self.grants: list[Grant] = []
+        self.note = b""  # of a member of a shared group (`shares.note_of`)
 
     def add(self, grant: Grant) -> None:
         self.grants.append(grant)
@@ -204,6 +206,14 @@ class RouteTarget:
         for known in self.grants:
             target.add(known)
         target.add(grant)
+        return target
+
+    def with_note(self, note: bytes) -> "RouteTarget":
+        """The same with another note, for a message that other members had before."""
+        target = RouteTarget(self.session)
+        for known in self.grants:
+            target.add(known)
+        target.note = note
         return target
 
     def without_local(self) -> "RouteTarget | None":

@@ -10,6 +10,7 @@ from metromq.protocol.session.clock import Clock
 from metromq.protocol.session.commits import Commits, Waiter
 from metromq.protocol.session.counters import BrokerCounters
 from metromq.protocol.session.delivery import Delivery, SentWhenStored
+from metromq.protocol.session.estates import ENDED, Estates
 from metromq.protocol.session.federation import CityPlace
 from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import KIND_REPLAY, KIND_WILL, Message
@@ -60,7 +61,9 @@ class Sessions:
         subscriptions: Subscriptions,
         city: CityPlace,
         counters: BrokerCounters,
+        estates: Estates,
     ) -> None:
+        self.estates = estates  # of those that have ended
         self.by_client_id: dict[str, Session] = {}
         self.detached: dict[str, Session] = {}
         # Clean starts that wait until the journal has no old session, and their users.
@@ -209,7 +212,7 @@ class Sessions:
         message.offset = -1
         if self._commits.log is not None:
             body = records.encode_message(message, [Target(backlog.number, flags, identifiers)])
-            message.offset = self._commits.store(body, SentWhenStored(self._delivery, session))
+            message.offset = self._commits.store(body, SentWhenStored(self._delivery, session, message))
         self._delivery.enqueue(session, message, flags, identifiers)
         if state and backlog.queue and not backlog.spilled:
             entry = backlog.queue.last()
@@ -291,7 +294,10 @@ class Sessions:
         self._city.federation.will_changed(session)
 
     def close(self, session: Session) -> None:
-        """The session ends: a waiting will is published [MQTT-3.1.2-8], then all its state is gone."""
+        """The session ends: a waiting will is published [MQTT-3.1.2-8], then all its state is gone.
+
+        But for what other members of its groups get: that is seen to later.
+        """
         if session.closed:
             return
         if session.will is not None and session.connection is None:
@@ -299,12 +305,15 @@ class Sessions:
         session.closed = True
         session.will = None
         self._city.federation.will_changed(session)
-        for full_filter in list(session.grants):
+        filters = list(session.grants)
+        for full_filter in filters:
             self._subscriptions.drop(session, full_filter)
         self._city.federation.ended(session)
         self.by_client_id.pop(session.client_id, None)
         self.detached.pop(session.client_id, None)
         backlog = session.backlog
+        if self.estates.begin(session, filters):
+            return
         backlog.clear()
         if backlog.durable:
             self._commits.append(records.SESSION_CLOSED, Packer().u32(backlog.number).done())
@@ -349,6 +358,8 @@ class Sessions:
     def tick(self) -> None:
         """Ends sessions and publishes wills whose time has come."""
         now = self._clock.now
+        if self.estates.sessions:
+            self.estates.tick()
         if not self.detached or now < self._look_at or now < self._rests_until:
             return
         self._look_at = now + LOOK_S
@@ -371,17 +382,32 @@ class Sessions:
 
     def restore(self, session: Session) -> None:
         """The journal, or a snapshot, knows of this session."""
-        self.by_client_id[session.client_id] = session
+        if session.client_id.startswith(ENDED):
+            self.estates.restore(session)
+        else:
+            self.by_client_id[session.client_id] = session
         self._backlogs.saw_number(session.backlog.number)
+
+    def renamed(self, session: Session, client_id: str) -> None:
+        """The journal says that it has ended, and others get what it left."""
+        for full_filter in list(session.grants):
+            self._subscriptions.drop(session, full_filter)
+        del self.by_client_id[session.client_id]
+        session.client_id = client_id
+        self.restore(session)
 
     def forget(self, session: Session) -> None:
         """Removes a session that the journal says is gone, without recording it again."""
+        self.estates.sessions.pop(session.backlog.number, None)
         session.backlog.durable = False
+        session.backlog.clear()
         session.will = None
         self.close(session)
 
     def rest(self, session: Session) -> None:
         """A recovered session waits for its client; its clocks go on from the moment it was left."""
+        if session.closed:
+            return
         self.detached[session.client_id] = session
         away_s = max(0.0, (self._clock.wall_us - session.detached_wall_us) / 1e6)
         session.detached_at = self._clock.now - away_s
