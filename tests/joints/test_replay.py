@@ -192,6 +192,25 @@ def test_the_own_broker_is_killed_and_the_command_goes_on(city: CityProcess) -> 
     assert Counter(rest) == Counter(publishers.sent) + Counter([END])
 
 
+def test_those_who_leave_do_not_disturb_those_who_come(city: CityProcess) -> None:
+    """A replay may end while a peer is asked for it: the answer must not be taken for that to another replay."""
+    word = "leave"
+    old = publish_some(city, word)
+    port = city.place("b11")[1]
+    with client(port, V5) as reader:
+        reader.subscribe(f"$replay/since/10m/+/+/+/+/{word}")  # from here on the process that reads is there
+        assert [reader.messages.get(timeout=60).payload for _ in old] == old
+        for number in range(100):
+            topic = f"$replay/since/10m/{word}/{number}"
+            reader.subscribe(topic)
+            time.sleep(number % 10 / 2000)  # some leave before peers are asked, some meanwhile, some later
+            reader.paho.unsubscribe(topic)
+    with client(port, V5) as reader:
+        assert reader.subscribe(f"$replay/since/10m/+/+/+/+/{word}") == [0]
+        end_of(city, word)
+        assert take_to_the_end(reader) == old
+
+
 def test_other_peoples_client(city: CityProcess) -> None:
     mosquitto = shutil.which("mosquitto_sub")
     assert mosquitto, "apt install mosquitto-clients"

@@ -105,6 +105,9 @@ class Peers:
                 except MqttError as error:
                     problem = error
                     await self._drop(peer)
+                except asyncio.CancelledError:  # the answer is still to come, and would be taken for the next one's
+                    await self._drop(peer)
+                    raise
             raise BrokerAway(f"{peer} cannot be reached ({problem})")
 
     async def _fetcher(self, peer: str) -> Fetcher:
