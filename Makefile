@@ -22,7 +22,6 @@ lake: $(VENV)/.lake
 	@echo 'Ask your own: $(BIN)/metromq pipeline sql "SELECT ..."'
 	@echo 'The statistics follow:'
 	$(BIN)/metromq pipeline refresh
-	@echo 'Spark starts in half the time after: $(BIN)/metromq pipeline prepare'
 	@echo 'Now also: $(BIN)/metromq pipeline tables, $(BIN)/metromq pipeline what-if --city metromq-data/city.toml'
 
 # Two things at a time, in this order: what takes long begins first, and nobody waits for the other at a barrier.

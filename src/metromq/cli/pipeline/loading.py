@@ -31,7 +31,7 @@ from metromq.cli.pipeline.printing import output, show
 from metromq.errors import MetroError, UsageError
 
 if TYPE_CHECKING:
-    from metromq.pipeline import Progress, Taken
+    from metromq.pipeline import Landing, Progress, Taken
 
 
 @click.command(
@@ -170,7 +170,7 @@ def run_command(
         lake_lock(store) as lock,
         shipping(data, area, once, say),
         metrics_served(progress, where, say),
-        spark_session(master, memory, conf) as spark,
+        spark_session(master, memory, [*light(area, once), *conf]) as spark,
         progress_shown(console, progress) if live else nullcontext(),
     ):
         if ui:
@@ -221,6 +221,16 @@ def refresh_command(
         click.echo(text, err=True)
     if failures:
         context.exit(1)
+
+
+def light(area: "Landing", once: bool) -> list[str]:
+    """Settings for a run that will soon be over."""
+    from metromq.pipeline import spark
+
+    if not once:
+        return []
+    few = spark.light_settings(sum(file.rows for file in area.files()), spark.FEW_TO_LOAD)
+    return [f"{name}={value}" for name, value in few.items()]
 
 
 def metrics_address(text: str) -> tuple[str, int]:

@@ -93,8 +93,6 @@ def sql_command(
     output(as_json, answer.columns, answer.rows)
     because = f" ({why})" if engine == "Spark" else ""
     click.echo(f"{engine} answered in {time.monotonic() - began:.1f} s{because}", err=True)
-    if engine == "Spark" and master == spark_start.DEFAULT_MASTER and not spark_start.is_prepared():
-        click.echo("after `metromq pipeline prepare`, once, Spark starts in half the time", err=True)
 
 
 @click.command(
