@@ -21,6 +21,7 @@ from metromq.cli.pipeline.options import (
     examples,
     json_option,
     lake_option,
+    light_conf,
     master_option,
     memory_option,
     models_option,
@@ -209,12 +210,13 @@ def refresh_command(
 
     Exit status 1: a table of your own could not be made.
     """
-    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own
+    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own, tables
 
     store = lake_or_usage_error(lake)
     own = read_models(models) if models is not None else []
     failures: list[str] = []
-    with spark_session(master, memory, conf) as spark:
+    few = light_conf(sum(table.rows for table in tables(store)))
+    with spark_session(master, memory, [*few, *conf]) as spark:
         changed = refresh(spark, store, hours) + refresh_own(spark, store, own, failures.append)
     output(as_json, ["changed"], [{"table": name} for name in changed])
     for text in failures:
@@ -224,13 +226,7 @@ def refresh_command(
 
 
 def light(area: "Landing", once: bool) -> list[str]:
-    """Settings for a run that will soon be over."""
-    from metromq.pipeline import spark
-
-    if not once:
-        return []
-    few = spark.light_settings(sum(file.rows for file in area.files()), spark.FEW_TO_LOAD)
-    return [f"{name}={value}" for name, value in few.items()]
+    return light_conf(sum(file.rows for file in area.files())) if once else []
 
 
 def metrics_address(text: str) -> tuple[str, int]:
