@@ -94,8 +94,7 @@ compiled-long: $(COMPILED)/.built
 	XDG_CACHE_HOME=$(CACHE) $(PYTEST_COMPILED) $(LONG) $(foreach test,$(SISTERS),--deselect='$(test)')
 
 # Tests of minutes that have a sister in `make test`: the same on the other kind of store.
-SISTERS := tests/pipeline/test_kills.py::test_every_acknowledged_message_arrives_once[s3] \
-	tests/pipeline/test_cluster.py::test_the_same_job_on_a_cluster[path]
+SISTERS := tests/pipeline/test_cluster.py::test_the_same_job_on_a_cluster[path]
 sisters: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(foreach test,$(SISTERS),'$(test)')
 
