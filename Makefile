@@ -22,7 +22,6 @@ lake: $(VENV)/.lake
 	@echo 'Ask your own: $(BIN)/metromq pipeline sql "SELECT ..."'
 	@echo 'The statistics follow:'
 	$(BIN)/metromq pipeline refresh
-	@echo 'Spark starts in half the time after: $(BIN)/metromq pipeline prepare'
 	@echo 'Now also: $(BIN)/metromq pipeline tables, $(BIN)/metromq pipeline what-if --city metromq-data/city.toml'
 
 # Two things at a time, in this order: what takes long begins first, and nobody waits for the other at a barrier.
@@ -95,8 +94,7 @@ compiled-long: $(COMPILED)/.built
 	XDG_CACHE_HOME=$(CACHE) $(PYTEST_COMPILED) $(LONG) $(foreach test,$(SISTERS),--deselect='$(test)')
 
 # Tests of minutes that have a sister in `make test`: the same on the other kind of store.
-SISTERS := tests/pipeline/test_kills.py::test_every_acknowledged_message_arrives_once[s3] \
-	tests/pipeline/test_cluster.py::test_the_same_job_on_a_cluster[path]
+SISTERS := tests/pipeline/test_cluster.py::test_the_same_job_on_a_cluster[path]
 sisters: $(COMPILED)/.built
 	$(PYTEST_COMPILED) $(foreach test,$(SISTERS),'$(test)')
 

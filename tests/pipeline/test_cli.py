@@ -15,10 +15,11 @@ from metromq.cli.pipeline import loading, queries, upkeep
 from metromq.cli.pipeline.printing import show
 from metromq.errors import MetroError, UsageError
 from metromq.pipeline import jobs
+from metromq.pipeline import spark as spark_start
 from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
-from metromq.pipeline.landing import Landing
+from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.bad_decoder import without_notes
@@ -137,7 +138,17 @@ def test_sparks_own_pages_are_opened_on_request(tmp_path: Path, monkeypatch: pyt
     ran = metromq("run", "--once", "--lake", str(tmp_path), "--ui", "4041", "--conf", "spark.x=y")
     assert "Spark's pages are at http://127.0.0.1:4041" in ran.stderr
     assert "pages" not in metromq("run", "--once", "--lake", str(tmp_path)).stderr
-    assert asked == [{"spark.x": "y", "spark.ui.enabled": "true", "spark.ui.port": "4041"}, {}]
+    light = spark_start.light_settings(0)
+    assert asked == [light | {"spark.x": "y", "spark.ui.enabled": "true", "spark.ui.port": "4041"}, light]
+
+
+def test_few_rows_are_loaded_without_the_second_compiler(landing: Landing) -> None:
+    """It pays for those who load many, or go on."""
+    few = [f"{name}={value}" for name, value in spark_start.light_settings(0).items()]
+    landing.store.put(LandedFile(MESSAGES, "b1", 0, spark_start.FEW_TO_LOAD - 1).path, b"")
+    assert (loading.light(landing, True), loading.light(landing, False)) == (few, [])
+    landing.store.put(LandedFile(MESSAGES, "b1", spark_start.FEW_TO_LOAD, spark_start.FEW_TO_LOAD).path, b"")
+    assert loading.light(landing, True) == []
 
 
 def test_a_second_run_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,18 @@ from metromq.pipeline.refreshing import refresh
 from metromq.pipeline.schemas import TIME
 from metromq.protocol.session.records import decode_message
 from metromq.telemetry.windows import TelemetryRow
-from tests.pipeline.data import DAY_US, PAYLOADS, T0_US, bodies, land, land_messages, land_window, plain_message, window
+from tests.pipeline.data import (
+    DAY_US,
+    PAYLOADS,
+    T0_US,
+    bodies,
+    land,
+    land_messages,
+    land_window,
+    link_message,
+    plain_message,
+    window,
+)
 from tests.pipeline.processes import until
 from tests.pipeline.test_landing import damage_page
 
@@ -283,6 +294,48 @@ def test_times_that_no_calendar_has_are_set_aside(spark: SparkSession, lake: Lak
     )
     assert "traffic" in refresh(spark, lake)
     assert len(ask(spark, lake, "SELECT time, day FROM messages ORDER BY time", 99).rows) == 30
+
+
+ODD_NUMBERS: list[tuple[str, Any]] = [
+    *(("window_seconds", odd) for odd in (0.0, -10.0, 1e-9, 1e9, 1e300, float("inf"), float("nan"), None)),
+    *((name, odd) for name in ("publications", "published_bytes", "subscribers") for odd in (-1, 2**62, 2**63 - 1)),
+    ("deliveries_local", -(2**63)),
+    ("bytes", 2**63 - 1),
+    ("messages", None),
+]
+
+
+def land_odd(landing: Landing, number: int, column: str, odd: Any) -> str:
+    """A window of which one number is none that a broker counts; its name."""
+    rows = [TelemetryRow("topic", f"t{n}", publications=1, subscribers=1, deliveries_local=1) for n in range(3)]
+    counted = window("b2", T0_US + number * 10_000_000, rows)
+    table = window_table(counted)
+    index = table.schema.get_field_index(column)
+    values = [*table[column].to_pylist()[1:], odd]
+    file = LandedFile(TELEMETRY, counted.broker, counted.start_us, counted.sequence)
+    landing.put(file, table.set_column(index, column, pa.array(values, table.schema.field(index).type)))
+    return file.path
+
+
+def test_numbers_that_no_broker_counts_are_set_aside(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """One of them ended `run`, or its sum spoilt everybody's statistics."""
+    odd = {land_odd(landing, number, column, value): column for number, (column, value) in enumerate(ODD_NUMBERS)}
+    for number, text in enumerate(("soon", "nan", "1e400", "9" * 30, ""), start=len(odd)):
+        counted = window("b2", T0_US + number * 10_000_000, [TelemetryRow("clock", "b1", text)])
+        odd[land_window(landing, counted).path] = "detail"
+    good = [
+        TelemetryRow("topic", "a", publications=3, subscribers=2, deliveries_local=6),
+        TelemetryRow("clock", "b2", "-1500000"),
+        TelemetryRow("topic-from", "a", "b1", deliveries_local=6),
+    ]
+    land_window(landing, window("b1", T0_US, good))
+    land_messages(landing, "b1", 0, [link_message("a", T0_US, "b2", 0)])
+    (taken,) = take_all(spark, lake, landing)
+    assert (taken.messages, taken.telemetry_files) == (1, 1)
+    assert {item.path: item.reason.split("'")[1] for item in taken.rejected} == odd
+    assert {"traffic", "latency"} <= set(refresh(spark, lake))
+    (row,) = lake.arrow("traffic").to_pylist()
+    assert (row["broker"], row["publications"], row["deliveries_local"]) == ("b1", 3, 6)
 
 
 def test_numbers_that_no_double_holds_have_no_value(spark: SparkSession, lake: Lake, landing: Landing) -> None:

@@ -66,6 +66,15 @@ def test_the_present_routing_may_be_the_best() -> None:
     assert found.apply == "Nothing has to change."
 
 
+def test_nobody_is_told_to_change_for_nothing() -> None:
+    """Where two are as good, the one that the city has is better."""
+    days = {MONDAY: costs(flood_subscriptions=0, geographic=0), TUESDAY: costs(flood_subscriptions=7, geographic=7)}
+    found = recommend(days, grid_city("geographic", count=4), "city.toml")
+    assert found is not None
+    assert found.sentence.startswith("Keep geographic: as many messages between sites as flood-subscriptions.")
+    assert (found.apply, found.days_best) == ("Nothing has to change.", 2)
+
+
 def without_areas(city: City) -> City:
     return replace(city, brokers=tuple(replace(broker, area="") for broker in city.brokers))
 

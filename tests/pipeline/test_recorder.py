@@ -132,19 +132,21 @@ def test_a_window_that_cannot_be_read_is_named_and_does_not_stop_the_rest(tmp_pa
     broken = spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 0, 10.0, 1, (row,)))
     broken.write_bytes(b"")  # a machine that lost power
     spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 10_000_000, 10.0, 2, (row,)))
+    spool_window(tmp_path / "data", TelemetryWindow("b1", "north", -10_000_000, 10.0, 3, (row,)))  # before 1970
+    spool_window(tmp_path / "data", TelemetryWindow("b1", "north", 20_000_000, 10.0, -1, (row,)))
     recorder = Recorder("b1", tmp_path / "journal", landing, spool=tmp_path / "data")
     told: list[str] = []
     stop = threading.Event()
     stop.set()
     recorder.run(stop, tell=told.append)
-    (sentence,) = told
-    assert sentence.startswith(f"{broken} cannot be read: ")
+    sentence = next(text for text in told if text.startswith(f"{broken} cannot be read: "))
     assert sentence.endswith("; it was set aside")
+    assert len(told) == 3
     assert [(file.kind, file.first) for file in landing.files()] == [("telemetry", 10_000_000)]
     assert spooled(tmp_path / "data") == []
     assert (broken.parent / "unreadable" / broken.name).exists()
     recorder.run(stop, tell=told.append)
-    assert len(told) == 1
+    assert len(told) == 3
 
 
 def test_it_follows_and_ships_the_rest_at_a_stop(tmp_path: Path, landing: Landing) -> None:

@@ -20,6 +20,7 @@ from metromq.pipeline.landing import Landing
 from metromq.pipeline.maintain import compact, expire
 from metromq.pipeline.refreshing import change, refresh, refresh_traffic
 from metromq.pipeline.table_files import Complete
+from metromq.pipeline.whatif import recorded_days
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline import twins
 from tests.pipeline.data import DAY_US, T0_US, land_messages, land_window, link_message, plain_message, window
@@ -231,3 +232,23 @@ def test_a_change_by_someone_else_is_not_overwritten(spark: SparkSession, lake: 
         lake.commit("messages", [], seen[:1])
     lake.commit("messages", [], lake.files("messages"))
     assert lake.files("messages") == []
+
+
+def test_a_clock_of_another_century_hides_nobody(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    """The planner looks at the last hours, and `what-if` at the last day: those that have come."""
+    century = 100 * 365 * DAY_US
+    land_messages(landing, "b1", 0, [plain_message("a", T0_US), plain_message("b", T0_US + century)])
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    assert {row["topic"] for row in rows(lake, "planner_tau")} == {"a"}
+    assert recorded_days(lake) == [T0.date()]
+    future = (T0 + timedelta(microseconds=century)).date()
+    assert recorded_days(lake, future) == [T0.date(), future]
+
+
+def test_all_may_have_such_a_clock(spark: SparkSession, lake: Lake, landing: Landing) -> None:
+    land_messages(landing, "b1", 0, [plain_message("b", T0_US + 100 * 365 * DAY_US)])
+    take(spark, lake, landing)
+    refresh(spark, lake)
+    assert {row["topic"] for row in rows(lake, "planner_tau")} == {"b"}
+    assert len(recorded_days(lake)) == 1

@@ -79,6 +79,9 @@ class JournalReader:
             size += len(body)
             if len(found) >= limit or size >= max_bytes:
                 break
+        end = self._shelf.segments[-1].end_offset
+        if not found and start < end:  # nothing was written behind the gap yet
+            raise self._shelf.gone(start, end)
         return found
 
     def _refresh(self) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metromq.pipeline.class_archive import make_class_archive
+    from metromq.pipeline.class_archive import make_archive_soon, make_class_archive
     from metromq.pipeline.content import Content, repair
     from metromq.pipeline.counting import CHOICES
     from metromq.pipeline.ingest import Taken
@@ -52,6 +52,7 @@ _HOMES = {
     "expire": "maintain",
     "lake_lock": "jobs",
     "lake_or_usage_error": "maintain",
+    "make_archive_soon": "class_archive",
     "make_class_archive": "class_archive",
     "named_journals": "journals",
     "noted_journals": "journals",
@@ -104,6 +105,7 @@ __all__ = [
     "expire",
     "lake_lock",
     "lake_or_usage_error",
+    "make_archive_soon",
     "make_class_archive",
     "named_journals",
     "noted_journals",

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
@@ -226,6 +226,13 @@ class Lake:
         for row in self.arrow("expired").to_pylist() if self.exists("expired") else []:
             _add(found, JournalKey(row["broker"], row["journal"] or ""), [(row["first"], row["last"])])
         return found
+
+    def days(self, name: str) -> list[date]:
+        """Of a table that is parted by day, oldest first; without those that have not come yet, which a wrong clock
+        wrote, if there are others."""
+        found = sorted({file.partition["day"] for file in self.files(name)}) if self.exists(name) else []
+        tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+        return [day for day in found if day <= tomorrow] or found
 
     def kept_from(self) -> date:
         """The first day whose raw rows are all here; of earlier ones `expire` took some or all."""

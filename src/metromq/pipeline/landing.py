@@ -16,6 +16,7 @@ from metromq.errors import UsageError
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.schemas import LANDED_MESSAGES, LANDED_TELEMETRY, LANDING_VERSION, TIME, VERSION_KEY
 from metromq.pipeline.store import store_at
+from metromq.telemetry import CLOCK
 
 MESSAGES: Final = "messages"
 TELEMETRY: Final = "telemetry"
@@ -28,6 +29,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Python's calendar has the years 1 to 9999, and statistics look at the days beside a message's.
 _FIRST_US: Final = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _END_US: Final = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+MOST_COUNTED: Final = 1 << 48  # of anything in a window; the sums of thousands of such rows still are numbers
+_LEAST_S: Final = 1e-3
+MOST_WINDOW_S: Final = 7 * 86400.0  # a manager that slept tells of all that time
+_CLOCK: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,9})?")  # microseconds, of some thousand years
 _BROKER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -193,6 +198,24 @@ def _misshapen(parquet: Any, kind: str) -> str | None:
             return f"its column {item.name!r} has nulls"
         if item.type == TIME and not _in_calendar(parquet, metadata, item.name):
             return f"its column {item.name!r} has times outside the years 2 to 9998"
+    return _miscounted(parquet, metadata) if kind == TELEMETRY else None
+
+
+def _miscounted(parquet: Any, metadata: Any) -> str | None:
+    """Numbers that no broker counts would end the statistics of all, by overflow, or spoil them."""
+    for item in LANDED_TELEMETRY:
+        if item.type == pa.int64():
+            low, high = _extremes(parquet, metadata, item.name)
+            if low < 0 or (high > MOST_COUNTED and item.name != "sequence"):
+                return f"its column {item.name!r} has numbers that no broker counts, from {low} to {high}"
+    rows = parquet.read(columns=["window_seconds", "subject", "detail"])  # the footer does not tell what is no number
+    for seconds in rows["window_seconds"].unique().to_pylist():
+        if not _LEAST_S <= seconds <= MOST_WINDOW_S:
+            return f"its column 'window_seconds' has {seconds:g}, which is no length of a window"
+    clocks = rows.filter(pc.equal(rows["subject"], CLOCK))
+    for said in clocks["detail"].unique().to_pylist() if "detail" in clocks.column_names else []:
+        if said is None or not _CLOCK.fullmatch(said):
+            return f"its column 'detail' has {said!r} for how far a clock is ahead"
     return None
 
 
@@ -209,14 +232,20 @@ def _nulls(parquet: Any, metadata: Any, column: str) -> bool:
 
 
 def _in_calendar(parquet: Any, metadata: Any, column: str) -> bool:
-    """Other times cannot be a `datetime`, nor a day of the table. The raw numbers: the others need a `datetime`."""
+    """Other times cannot be a `datetime`, nor a day of the table."""
+    low, high = _extremes(parquet, metadata, column)
+    return low >= _FIRST_US and high < _END_US
+
+
+def _extremes(parquet: Any, metadata: Any, column: str) -> tuple[int, int]:
+    """The least and the largest number of a column, of times in microseconds: the others need a `datetime`."""
     stats = _statistics(metadata, column)
     if all(item is not None and item.has_min_max for item in stats):
         bounds = [bound for item in stats for bound in (item.min_raw, item.max_raw)]
     else:  # nothing but nulls, or no statistics
         found = pc.min_max(parquet.read(columns=[column])[column].cast(pa.int64())).as_py()
         bounds = [bound for bound in found.values() if bound is not None]
-    return all(_FIRST_US <= bound < _END_US for bound in bounds)
+    return min(bounds, default=0), max(bounds, default=0)
 
 
 def _statistics(metadata: Any, column: str) -> list[Any]:

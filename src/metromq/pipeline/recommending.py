@@ -40,12 +40,12 @@ def recommend(
     newest = _live(days[max(days)])
     if len(newest) < 2:
         return None
-    best = min(newest, key=_order)
     present = city.routing if city is not None and city.routing in {cost.choice for cost in newest} else None
+    best = min(newest, key=lambda cost: (cost.messages_between, cost.choice != present, *_order(cost)))
     others = [cost for cost in newest if cost is not best]
     other = next((cost for cost in others if cost.choice == present), min(others, key=_order))
     shares = [_share(costs, best.choice, other.choice) for costs in days.values()]
-    first = sum(min(_live(costs), key=_order).choice == best.choice for costs in days.values())
+    first = sum(_is_least(costs, best.choice) for costs in days.values())
     found = Recommendation(
         day=max(days),
         routing=best.choice,
@@ -71,6 +71,11 @@ def _live(costs: Sequence[ChoiceCost]) -> list[ChoiceCost]:
 
 def _order(cost: ChoiceCost) -> tuple[float, float, str]:
     return cost.messages_between, sum(site.table_bytes for site in cost.sites), cost.choice
+
+
+def _is_least(costs: Sequence[ChoiceCost], choice: str) -> bool:
+    between = {cost.choice: cost.messages_between for cost in _live(costs)}
+    return between[choice] == min(between.values())
 
 
 def _share(costs: Sequence[ChoiceCost], better: str, worse: str) -> float:

@@ -229,10 +229,10 @@ STEPS: Final[list[tuple[str, Callable[[SparkSession, Lake], bool]]]] = [
 def refresh_planner(spark: SparkSession, lake: Lake, hours: int) -> bool:
     """The planner's inputs describe the last hours before the newest minute, whole."""
     source = change(lake, "traffic", "planner_tau")
-    files = lake.files("traffic")
     if not source.files:
         return False
-    newest = max(_minute(file.high["window_start"]) for file in files)
+    last = lake.days("traffic")[-1]
+    newest = max(_minute(file.high["window_start"]) for file in lake.files("traffic") if file.partition["day"] == last)
     first = newest - hours * 60 + 1
     subjects = (SERVICE_DEVICE, SERVICE_TOPIC)
     counted = _rows(spark, lake, "telemetry", "window_start", Ranges([(first, newest)]), subjects)

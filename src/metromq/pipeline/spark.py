@@ -64,7 +64,8 @@ _SETTINGS: Final = {
 }
 
 LIGHT: Final = "-XX:TieredStopAtLevel=1"
-_FEW_ROWS: Final = 10_000_000
+FEW_TO_READ: Final = 10_000_000
+FEW_TO_LOAD: Final = 300_000
 
 # They print pages about an error in a question before its own sentence does.
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -239,9 +240,9 @@ def is_prepared() -> bool:
     return class_archive(find_java()).exists()
 
 
-def light_settings(rows: int) -> dict[str, str]:
+def light_settings(rows: int, few: int = FEW_TO_READ) -> dict[str, str]:
     """For one question over so many rows: Java's second compiler takes a third of all time, and pays later only."""
-    return {"spark.driver.extraJavaOptions": f"{java_options()} {LIGHT}"} if rows <= _FEW_ROWS else {}
+    return {"spark.driver.extraJavaOptions": f"{java_options()} {LIGHT}"} if rows <= few else {}
 
 
 def stop(session: "SparkSession", wait_s: float = 60.0) -> None:

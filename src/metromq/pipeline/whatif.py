@@ -92,10 +92,14 @@ def check_choices(choices: Sequence[str]) -> None:
 
 def recorded_days(lake: Lake, last: date | None = None) -> list[date]:
     """The days that `traffic` has, up to `last`, which it must have; oldest first."""
-    days = sorted({file.partition["day"] for file in lake.files("traffic")} if lake.exists("traffic") else set())
-    if not days or (last is not None and last not in days):
+    if last is None:
+        days = lake.days("traffic")
+    else:
+        every = {file.partition["day"] for file in lake.files("traffic")} if lake.exists("traffic") else set()
+        days = sorted(day for day in every if day <= last)
+    if not days or (last is not None and last != days[-1]):
         raise UsageError(f"{lake.root} has no traffic for {last or 'any day'}; run `metromq pipeline run` first")
-    return [day for day in days if last is None or day <= last]
+    return days
 
 
 def placed(traffic: "DataFrame", city: City | None) -> "DataFrame":

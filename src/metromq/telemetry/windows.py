@@ -2,8 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Annotated, Final
 
+from metromq.constraints import Range
 from metromq.errors import ConfigError
 from metromq.reading import read_data
 
@@ -44,9 +45,9 @@ class TelemetryWindow:
 
     broker: str
     site: str
-    start_us: int
+    start_us: Annotated[int, Range(0)]  # these two name files
     seconds: float
-    sequence: int
+    sequence: Annotated[int, Range(0)]
     rows: tuple[TelemetryRow, ...]
 
     def encode(self) -> bytes:

@@ -8,9 +8,7 @@ import asyncio
 import fcntl
 import json
 import os
-import secrets
 import signal
-import ssl
 import sys
 import time
 import traceback
@@ -22,16 +20,13 @@ from typing import Any
 
 from metromq.broker.auth.acl import Acl, load_acl
 from metromq.broker.replaying import channel
-from metromq.broker.replaying.merging import CLOCKS_APART_US, BrokerAway, Merge
+from metromq.broker.replaying.asking import Peers
+from metromq.broker.replaying.merging import CLOCKS_APART_US, Merge
 from metromq.broker.replaying.packets import PacketWriter
 from metromq.broker.replaying.reading import ReplayReader
-from metromq.broker.stream import common_name
-from metromq.client import Fetcher, FetchPlace
-from metromq.errors import ConfigError, MetroError, MqttError, UsageError
-from metromq.federation.links import auth
+from metromq.errors import ConfigError, MetroError, UsageError
 from metromq.protocol.replay import (
     BAD,
-    READER_PREFIX,
     FetchAnswer,
     FetchRequest,
     decode_request,
@@ -44,9 +39,6 @@ CHUNK_BYTES = 1 << 16  # of packets, that are sent before the client must have t
 CREDITS = 2
 SETTLE_S = 1.0  # far more than the lag after which the whole city knows of a subscription (docs/guarantees.md)
 SHORT_S = 1.0  # a round that takes no longer leaves little to catch up with
-PEER_TRIES = 3
-PEER_PATIENCE_S = 10.0
-PEER_CONNECT_S = 3.0
 PIPE_BYTES = 1 << 20  # the most that Linux gives to anyone: room for a whole answer, so that it is written at once
 FLUSH_TRIES = 1000  # the broker hands what it has accepted to the system within milliseconds
 
@@ -84,86 +76,6 @@ class Rights:
                     raise
         access = self._acl.for_client(username or None, client_id)
         return access.may_read
-
-
-class Peers:
-    """Connections to the other brokers of the city, opened when first needed."""
-
-    def __init__(self, setup: dict[str, Any]) -> None:
-        self._setup = setup
-        self._open: dict[str, Fetcher] = {}
-        self._locks = {name: asyncio.Lock() for name in setup["peers"]}
-
-    async def ask(self, peer: str, request: FetchRequest) -> FetchAnswer:
-        async with self._locks[peer]:
-            problem: MqttError | None = None
-            for attempt in range(PEER_TRIES):
-                try:
-                    if attempt:
-                        await asyncio.sleep(0.3 * attempt)
-                    return await (await self._fetcher(peer)).fetch(request)
-                except MqttError as error:
-                    problem = error
-                    await self._drop(peer)
-            raise BrokerAway(f"{peer} cannot be reached ({problem})")
-
-    async def _fetcher(self, peer: str) -> Fetcher:
-        if peer not in self._open:
-            host, port = self._setup["peers"][peer]
-            secret = self._setup["secret"]
-            name = self._setup["name"]
-            proof = _Proof(auth.Dialler(bytes.fromhex(secret), name, peer, secrets.token_bytes(auth.NONCE_BYTES)))
-            place = FetchPlace(
-                host,
-                port,
-                self._setup["journal_id"],
-                tls=self._tls(),
-                identifier=READER_PREFIX + name,
-                authentication=proof if secret else None,
-                patience_s=PEER_PATIENCE_S,
-                connect_s=PEER_CONNECT_S,
-            )
-            fetcher = Fetcher(place)
-            await fetcher.open()
-            self._open[peer] = fetcher
-            named = common_name(fetcher.peer_certificate())
-            if self._setup["tls"] and named != peer:
-                raise MqttError(f"the certificate there names {named or 'nobody'}")
-        return self._open[peer]
-
-    def _tls(self) -> ssl.SSLContext | None:
-        files = self._setup["tls"]
-        if not files:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.check_hostname = False  # names in certificates are those of brokers, whatever the address
-        context.load_verify_locations(files["ca"])
-        context.load_cert_chain(files["cert"], files["key"])
-        return context
-
-    async def _drop(self, peer: str) -> None:
-        fetcher = self._open.pop(peer, None)
-        if fetcher is not None:
-            await fetcher.close()
-
-
-class _Proof:
-    """Proves the city secret, as a link does."""
-
-    method = auth.METHOD
-
-    def __init__(self, dialler: auth.Dialler) -> None:
-        self._dialler = dialler
-
-    def start(self) -> bytes:
-        return self._dialler.connect_data()
-
-    def answer(self, challenge: bytes) -> bytes:
-        return self._dialler.answer(challenge)
-
-    def finish(self, verdict: bytes | None) -> None:
-        """The peer proved itself in its challenge."""
 
 
 class Worker:

@@ -21,6 +21,7 @@ from metromq.cli.pipeline.options import (
     examples,
     json_option,
     lake_option,
+    light_conf,
     master_option,
     memory_option,
     models_option,
@@ -31,7 +32,7 @@ from metromq.cli.pipeline.printing import output, show
 from metromq.errors import MetroError, UsageError
 
 if TYPE_CHECKING:
-    from metromq.pipeline import Progress, Taken
+    from metromq.pipeline import Landing, Progress, Taken
 
 
 @click.command(
@@ -170,7 +171,7 @@ def run_command(
         lake_lock(store) as lock,
         shipping(data, area, once, say),
         metrics_served(progress, where, say),
-        spark_session(master, memory, conf) as spark,
+        spark_session(master, memory, [*light(area, once), *conf]) as spark,
         progress_shown(console, progress) if live else nullcontext(),
     ):
         if ui:
@@ -209,18 +210,23 @@ def refresh_command(
 
     Exit status 1: a table of your own could not be made.
     """
-    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own
+    from metromq.pipeline import lake_or_usage_error, read_models, refresh, refresh_own, tables
 
     store = lake_or_usage_error(lake)
     own = read_models(models) if models is not None else []
     failures: list[str] = []
-    with spark_session(master, memory, conf) as spark:
+    few = light_conf(sum(table.rows for table in tables(store)))
+    with spark_session(master, memory, [*few, *conf]) as spark:
         changed = refresh(spark, store, hours) + refresh_own(spark, store, own, failures.append)
     output(as_json, ["changed"], [{"table": name} for name in changed])
     for text in failures:
         click.echo(text, err=True)
     if failures:
         context.exit(1)
+
+
+def light(area: "Landing", once: bool) -> list[str]:
+    return light_conf(sum(file.rows for file in area.files())) if once else []
 
 
 def metrics_address(text: str) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from metromq.cli.pipeline.options import (
     examples,
     json_option,
     lake_option,
+    light_conf,
     master_option,
     memory_option,
     spark_session,
@@ -86,15 +87,12 @@ def sql_command(
         answer = ask_quickly(store, query, limit, memory)
     except NotPlain as reason:
         engine, why = "Spark", str(reason) if only_spark else f"the question has {reason}"
-        few = spark_start.light_settings(sum(table.rows for table in tables(store)))
-        light = [f"{name}={value}" for name, value in few.items()]
-        with spark_session(master, memory, [*light, *conf]) as spark:
+        few = light_conf(sum(table.rows for table in tables(store)), spark_start.FEW_TO_READ)
+        with spark_session(master, memory, [*few, *conf]) as spark:
             answer = ask(spark, store, query, limit)
     output(as_json, answer.columns, answer.rows)
     because = f" ({why})" if engine == "Spark" else ""
     click.echo(f"{engine} answered in {time.monotonic() - began:.1f} s{because}", err=True)
-    if engine == "Spark" and master == spark_start.DEFAULT_MASTER and not spark_start.is_prepared():
-        click.echo("after `metromq pipeline prepare`, once, Spark starts in half the time", err=True)
 
 
 @click.command(
@@ -140,7 +138,7 @@ def what_if_command(
 ) -> None:
     """Compute what a recorded day would have cost with each routing choice and delegation policy, and recommend one."""
     from metromq.control import city_named
-    from metromq.pipeline import CHOICES, check_choices, lake_or_usage_error, recommend, recorded_days, what_if
+    from metromq.pipeline import CHOICES, check_choices, lake_or_usage_error, recommend, recorded_days, tables, what_if
 
     store = lake_or_usage_error(lake)
     city = city_named(city_name, os.environ) if city_name else None
@@ -149,7 +147,8 @@ def what_if_command(
     if html is not None and not html.absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no directory {html.parent}")
     seen = recorded_days(store, day.date() if day else None)[-days:]
-    with spark_session(master, memory, conf) as spark:
+    few = light_conf(sum(table.rows for table in tables(store)))
+    with spark_session(master, memory, [*few, *conf]) as spark:
         by_day = {each: what_if(spark, store, choices, each, city) for each in seen}
     costs = by_day[seen[-1]]
     found = recommend(by_day, city, city_name or "")

@@ -1,6 +1,7 @@
 """`metromq pipeline check`, `repair`, `compact`, `expire` and `prepare`: a lake kept in order, and Spark quick."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -171,13 +172,18 @@ def age(text: str) -> timedelta:
 
 @click.command("prepare", epilog=examples("prepare"))
 @memory_option
-def prepare_command(memory: str) -> None:
+@click.option("--in-background", is_flag=True, hidden=True, help="Let everybody else go first.")
+def prepare_command(memory: str, in_background: bool) -> None:
     """Make Spark start in half the time on this machine; once is enough for every lake.
 
-    Java keeps the classes that Spark loads in an archive (180 MB) in your cache directory. Delete it when you like.
+    Java keeps the classes that Spark loads in an archive (180 MB) in your cache directory. The first command that
+    starts Spark has it made in the background; this one makes it now, or anew. Delete it when you like: it does not
+    come back by itself.
     """
     from metromq.pipeline import make_class_archive
 
+    if in_background:
+        os.nice(19)
     with Console(stderr=True).status("starting Spark, and keeping its classes"):
         archive = make_class_archive(memory)
     click.echo(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB; Spark takes it from now on")
