@@ -154,6 +154,7 @@ class Arrivals:
         if resumes:
             seen.merge(self._departures.seen_by(session))
         if not merges:
+            hub.backlogs.load_all(session.backlog)  # also what only the journal holds
             arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
         if merges:
             self._drop_known(session, seen)

@@ -124,8 +124,7 @@ class Departures:
         departure = self.by_client.pop(client, None)
         if departure is None:
             return
-        self._marked.subtract(departure.markers)
-        self._see_to_own()
+        self._unmark(departure)
         self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
         if not departure.session.closed:
             departure.session.departed_to = ""
@@ -161,8 +160,13 @@ class Departures:
         return departure.incoming, departure.seen
 
     def again(self, client: str, seen: SeenIds) -> None:
-        """More of the session has come, and what it has had: all follows it once more."""
+        """More of the session has come, and what it has had: all follows it once more.
+
+        It may have other subscriptions: the markers of before do not say that anybody knows of these.
+        """
         departure = self.by_client[client]
+        self._unmark(departure)
+        departure.number = self._node.clock.stamp_us()
         departure.passing = seen
         departure.first = True
         departure.complete = False
@@ -181,6 +185,11 @@ class Departures:
                 self._marked[by] += 1
                 self._see_to_own()
             self._end_if_drained(departure)
+
+    def _unmark(self, departure: Departure) -> None:
+        self._marked.subtract(departure.markers)
+        departure.markers.clear()
+        self._see_to_own()
 
     def _see_to_own(self) -> None:
         self._hub.publishing.restrict(self.entitled(self._node.name))
