@@ -78,17 +78,23 @@ class Departure:
 
 @final
 class _StillHere(Entitled):
-    """To what a broker sends: all but sessions that have left, and to whose new place it sends by itself."""
+    """To what a broker sends: all but sessions that have left, and to whose new place it sends by itself.
 
-    def __init__(self, by_client: dict[str, Departure], sender: str) -> None:
+    It does not send a message back to where it was published: there it may have come before the session did.
+    """
+
+    def __init__(self, by_client: dict[str, Departure], sender: str, origin: str) -> None:
         self._by_client = by_client
         self._sender = sender
+        self._origin = origin
 
     def has(self, session: Session) -> bool:
         if not session.departed_to:
             return True
         departure = self._by_client.get(session.client_id)
-        return departure is None or departure.session is not session or self._sender not in departure.markers
+        if departure is None or departure.session is not session:
+            return True
+        return self._sender not in departure.markers or self._origin == departure.to
 
 
 @mypyc_attr(native_class=False)  # tests plant bugs in it
@@ -102,9 +108,9 @@ class Departures:
         self.by_client: dict[str, Departure] = {}
         self._marked: Counter[str] = Counter()  # how many of them have the marker of each broker
 
-    def entitled(self, sender: str) -> Entitled | None:
+    def entitled(self, sender: str, origin: str = "") -> Entitled | None:
         """Who gets what a broker sends here; None: whoever wants it."""
-        return _StillHere(self.by_client, sender) if self._marked[sender] else None
+        return _StillHere(self.by_client, sender, origin) if self._marked[sender] else None
 
     def begin(
         self, session: Session, to: str, number: int, taken_us: int, senders: frozenset[str] | None = None
@@ -213,6 +219,7 @@ class Departures:
         hub.backlogs.load_all(session.backlog)
         waiting = chain(session.backlog.inflight.values(), session.backlog.queue)
         entries, _ = self._cut(list(islice(waiting, ENTRIES_PER_TURN)), BYTES_PER_TURN)
+        entries = [entry for entry in entries if not self._dropped(departure, entry)]
         rest = entries
         last = -1
         while rest or not departure.complete:
@@ -225,9 +232,18 @@ class Departures:
             last = self._send(departure.to, encode_piece(piece))
             if not rest:
                 break
-        departure.under_way.append(last)
+        if last >= 0:
+            departure.under_way.append(last)
         for entry in entries:
             hub.backlogs.abandon(session.backlog, entry)
+
+    def _dropped(self, departure: Departure, entry: Entry) -> bool:
+        """A copy of what the session had had when it left goes no further: it might follow a client that moves about
+        from broker to broker, until nobody remembers that the client has had it."""
+        has_had = departure.seen.holds(*self._id(entry))
+        if has_had:
+            self._hub.backlogs.abandon(departure.session.backlog, entry)
+        return has_had
 
     def _cut(self, entries: list[Entry], limit_bytes: int) -> tuple[list[Entry], list[Entry]]:
         size = count = 0
@@ -315,9 +331,11 @@ class Departures:
         """What waits, with its origin and its number there."""
         self._hub.backlogs.load_all(session.backlog)
         for entry in (*session.backlog.inflight.values(), *session.backlog.queue):
-            message = self._hub.backlogs.load(entry)
-            is_own = not message.origin
-            yield entry, message.origin or self._node.name, message.offset if is_own else message.origin_offset
+            yield entry, *self._id(entry)
+
+    def _id(self, entry: Entry) -> tuple[str, int]:
+        message = self._hub.backlogs.load(entry)
+        return (message.origin, message.origin_offset) if message.origin else (self._node.name, message.offset)
 
     def _waiting(self, session: Session, entry: Entry) -> Waiting:
         sequence = sequence_of(entry.packet_id, session.backlog.sequence)

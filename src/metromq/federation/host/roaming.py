@@ -286,9 +286,9 @@ class Roaming:
             session.backlog.sequence = number_apart(self._node.name, session.opened_us)
             self._hub.sessions.record(session)
 
-    def entitled(self, sender: str) -> Entitled | None:
+    def entitled(self, sender: str, origin: str) -> Entitled | None:
         """Who gets what a broker sends here; None: whoever wants it."""
-        return self._departures.entitled(sender)
+        return self._departures.entitled(sender, origin)
 
     def is_session(self, message: Message) -> bool:
         return message.topic == TOPIC
