@@ -3,12 +3,10 @@
 The old broker cannot know by itself when it has received the last message for a session that went away. So the new
 broker asks every other one for a marker. A link keeps order: when the marker of a broker has come, so has everything
 that this broker sent before it learned of the new place, and what it sends later reaches the new place by itself.
-With the markers of all brokers the session is drained. Until then what still comes here is sent on, but for what comes
-from a broker whose marker has come: otherwise one dead broker would double all that sessions get which have moved.
+With the markers of all brokers the session is drained. Until then what still comes here is sent on.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, final
@@ -35,7 +33,6 @@ from metromq.federation.stages import FINAL
 from metromq.protocol.session import (
     KIND_REPLAY,
     SENT,
-    Entitled,
     Entry,
     Hub,
     Message,
@@ -76,27 +73,6 @@ class Departure:
         self.passing = SeenIds()  # what a part of the session has had that only passed through here
 
 
-@final
-class _StillHere(Entitled):
-    """To what a broker sends: all but sessions that have left, and to whose new place it sends by itself.
-
-    It does not send a message back to where it was published: there it may have come before the session did.
-    """
-
-    def __init__(self, by_client: dict[str, Departure], sender: str, origin: str) -> None:
-        self._by_client = by_client
-        self._sender = sender
-        self._origin = origin
-
-    def has(self, session: Session) -> bool:
-        if not session.departed_to:
-            return True
-        departure = self._by_client.get(session.client_id)
-        if departure is None or departure.session is not session:
-            return True
-        return self._sender not in departure.markers or self._origin == departure.to
-
-
 @mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Departures:
@@ -106,11 +82,6 @@ class Departures:
         self._copies = copies
         self._arrives = arrives  # whether a client's session is still coming here
         self.by_client: dict[str, Departure] = {}
-        self._marked: Counter[str] = Counter()  # how many of them have the marker of each broker
-
-    def entitled(self, sender: str, origin: str = "") -> Entitled | None:
-        """Who gets what a broker sends here; None: whoever wants it."""
-        return _StillHere(self.by_client, sender, origin) if self._marked[sender] else None
 
     def begin(
         self, session: Session, to: str, number: int, taken_us: int, senders: frozenset[str] | None = None
@@ -130,7 +101,6 @@ class Departures:
         departure = self.by_client.pop(client, None)
         if departure is None:
             return
-        self._unmark(departure)
         self.send_signal(departure.to, Signal(DRAINED, client, departure.number))
         if not departure.session.closed:
             departure.session.departed_to = ""
@@ -171,7 +141,7 @@ class Departures:
         It may have other subscriptions: the markers of before do not say that anybody knows of these.
         """
         departure = self.by_client[client]
-        self._unmark(departure)
+        departure.markers.clear()
         departure.number = self._node.clock.stamp_us()
         departure.passing = seen
         departure.first = True
@@ -186,19 +156,8 @@ class Departures:
     def marked(self, signal: Signal, by: str) -> None:
         departure = self.by_client.get(signal.client)
         if departure is not None and departure.number == signal.number:
-            if by not in departure.markers:
-                departure.markers.add(by)
-                self._marked[by] += 1
-                self._see_to_own()
+            departure.markers.add(by)
             self._end_if_drained(departure)
-
-    def _unmark(self, departure: Departure) -> None:
-        self._marked.subtract(departure.markers)
-        departure.markers.clear()
-        self._see_to_own()
-
-    def _see_to_own(self) -> None:
-        self._hub.publishing.restrict(self.entitled(self._node.name))
 
     def tick(self) -> None:
         for departure in list(self.by_client.values()):

@@ -214,8 +214,6 @@ class Receiving(PeerEar):
         is_late = message.retain and uses & DELIVER and self._retained.is_older(message)
         self._copies.take(entry, uses, peer)
         entitled = self._entitled(message) if entry.stage == HANDOVER and message.qos else None
-        if entitled is None and message.qos:
-            entitled = self._roaming.entitled(peer, message.origin)
         self._hub.publishing.publish_from_peer(message, recorded(uses, entry), bool(uses & DELIVER), entitled)
         if is_late:
             self._retained.repeat(message)

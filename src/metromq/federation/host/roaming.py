@@ -14,7 +14,7 @@ from metromq.federation.host.session_parcels import FIRST, MARKER, PROBE, TOPIC,
 from metromq.federation.host.timers import Timers
 from metromq.federation.node import Node
 from metromq.protocol import reasons
-from metromq.protocol.session import FOREIGN, Entitled, Hub, Message, NetworkConnection, Session
+from metromq.protocol.session import FOREIGN, Hub, Message, NetworkConnection, Session
 
 ANSWER_S: Final = 1.0  # how long a client waits for the question where its session is
 STANDSTILL_S: Final = 0.5  # a host ticks at least twice in this time, unless it rests for a whole hello interval:
@@ -285,10 +285,6 @@ class Roaming:
         if session.expiry_s and not session.backlog.sequence and self._doubts():
             session.backlog.sequence = number_apart(self._node.name, session.opened_us)
             self._hub.sessions.record(session)
-
-    def entitled(self, sender: str, origin: str) -> Entitled | None:
-        """Who gets what a broker sends here; None: whoever wants it."""
-        return self._departures.entitled(sender, origin)
 
     def is_session(self, message: Message) -> bool:
         return message.topic == TOPIC

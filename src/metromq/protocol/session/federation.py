@@ -14,7 +14,7 @@ from metromq.protocol.session.session import Session
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Entitled:
-    """Who of those that want a message should get it: not all may have wanted it, or be here, when it was published."""
+    """Who of those that want a message now wanted it when it was published."""
 
     def has(self, session: Session) -> bool:
         raise NotImplementedError

@@ -86,11 +86,6 @@ class Publishing:
         self._topic_counts = topic_counts
         self._loose_offset = -1  # links count what they carry, with or without a journal
         self._entitled: Entitled | None = None  # to the message that is being published; None: whoever wants it
-        self._own_entitled: Entitled | None = None  # to messages of clients here
-
-    def restrict(self, entitled: Entitled | None) -> None:
-        """From now on only these get what clients here publish, of who wants it."""
-        self._entitled = self._own_entitled = entitled
 
     def publish(self, message: Message, publisher: Session | None, packet_id: int = 0) -> int:
         """Accepts a message and returns how many receivers it has; what must wait for the journal waits for
@@ -103,7 +98,7 @@ class Publishing:
         message.arrived_us = self._clock.wall_us
         self._entitled = entitled
         count = self._publish(message, None, 0, uses, with_plain)
-        self._entitled = self._own_entitled
+        self._entitled = None
         return count
 
     def publish_will(self, message: Message, uses: int) -> None:
