@@ -6,7 +6,6 @@ import pytest
 
 from metromq.federation.links.mqtt_transport import (
     CONNECT_TIMEOUT_S,
-    HELD_S,
     KEEPALIVE_S,
     LAST_RETRY_S,
     MAX_BATCHES_UNDER_WAY,
@@ -14,7 +13,7 @@ from metromq.federation.links.mqtt_transport import (
     LinkCredentials,
     MqttTransport,
 )
-from metromq.federation.links.transport import OpenWay
+from metromq.federation.links.transport import HELD_S, OpenWay
 from metromq.protocol import reasons
 from metromq.protocol.wire import MQTT5, PUBACK, Ack, Connack, Framer, Packet, Properties, Publish, decode, encode
 from metromq.protocol.wire.packets import Disconnect, Pingreq
@@ -73,7 +72,7 @@ class World:
     def opened(self, way: OpenWay) -> None:
         self.way = way
 
-    def lost(self, problem: str) -> None:
+    def lost(self, problem: str, refused: bool = False) -> None:
         self.problems.append(problem)
 
     def settled(self, token: int, is_stored: bool) -> None:

@@ -12,14 +12,13 @@ from typing import Final, Protocol, final
 from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Opened, Send, Unclaimed
 from metromq.federation.links.auth import METHOD, Dialler
 from metromq.federation.links.frames import LINK_CLIENT_PREFIX, VERSION, offer_text
-from metromq.federation.links.transport import Transport, TransportEvents
+from metromq.federation.links.transport import HELD_S, Transport, TransportEvents
 from metromq.protocol import reasons
 from metromq.protocol.session import LINK_OFFER
 from metromq.protocol.wire import MQTT5, Properties, encode_publish
 
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 2.0
-HELD_S: Final = 10.0  # a way that holds for so long is not refused any more
 KEEPALIVE_S: Final = 10
 HANGS_S: Final = 1.0  # a try that has had no answer for so long
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -246,13 +245,14 @@ class _Way:
             return
         # A try that hung was a pause: who answers no SYN may be back since the last one, which is some seconds old.
         begun = self.clock() if self.is_open else self._dialled_at
+        refused = self.is_open and self._is_refused
         self.is_open = False
         self._under_way.clear()
         self._waiting.clear()
         line.hang_up()
         self._dial_at = begun + self._pause_s()
         self._tries += 1
-        self.events.lost(problem)
+        self.events.lost(problem, refused)
 
     def _pause_s(self) -> float:
         """Between half and one and a half times the pause, by names and number, so that it needs no chance."""
