@@ -22,7 +22,10 @@ TURNED = tuple(
 @pytest.mark.parametrize(
     ("there", "what"),
     [
-        (grid_city("flood-subscriptions", count=4), "routing=flood-subscriptions at {other}, routing=geographic at {one}"),
+        (
+            grid_city("flood-subscriptions", count=4),
+            "routing=flood-subscriptions at {other}, routing=geographic at {one}",
+        ),
         (dataclasses.replace(HERE, areas=Areas(5, 2, 1)), "k=5 at {other}, k=4 at {one}"),
         (dataclasses.replace(HERE, brokers=TURNED), "home-brokers="),
     ],
@@ -43,7 +46,10 @@ def test_a_hello_of_another_city_is_refused(there: City, what: str) -> None:
             dataclasses.replace(HERE, square=Square(1.0, 2.0, 3.0)),
             "the map: 1.0,2.0,3.0,1.0 at {other}, 0.0,0.0,1.0",
         ),
-        (dataclasses.replace(grid_city("central", count=4), areas=HERE.areas), "central=b00 at {other}, central=- at {one}"),
+        (
+            dataclasses.replace(grid_city("central", count=4), areas=HERE.areas),
+            "central=b00 at {other}, central=- at {one}",
+        ),
     ],
 )
 def test_the_home_brokers_are_told_by_their_names(there: City, what: str) -> None:

@@ -102,7 +102,7 @@ class HubStorage:
         if isinstance(error, JournalFull):
             self._look_at_room(True)
             self._snapshot_needed = True  # what could not be written is in no record
-        else:
+        elif str(error) != self.failure:  # every later write says the same
             logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
             self.failure = str(error)
         kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
