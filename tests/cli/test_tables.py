@@ -62,7 +62,7 @@ def test_explain_says_who_decides_where_the_city_runs() -> None:
 
 
 def test_what_a_problem_has_in_brackets_is_shown() -> None:
-    link = LinkStatus("b10", DOWN, "both need the same [links] secret", *[0] * 3, 0.0, *[0] * 4, *[0.0] * 4)
+    link = LinkStatus("b10", DOWN, "both need the same [links] secret")
     table = links_table(CityStatus("city", "overlay", 0.0, (replace(broker("b00", ""), links=(link,)),)), True)
     console = Console(width=200)
     with console.capture() as printed:
