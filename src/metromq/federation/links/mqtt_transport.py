@@ -128,7 +128,7 @@ class Line:
 
 @final
 class _Way:
-    """To one peer."""
+    """To one peer; many attributes, because it dials, paces its tries and keeps the window of parcels."""
 
     def __init__(
         self,

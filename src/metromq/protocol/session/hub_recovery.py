@@ -390,17 +390,9 @@ class _Recovery:
             if number in self.attached:
                 session.detached_wall_us = hub.clock.wall_us
                 if present_us:
-                    self._shorten_delay(session, (hub.clock.wall_us - present_us) // 1_000_000)
+                    _shorten_delay(hub, session, (hub.clock.wall_us - present_us) // 1_000_000)
             hub.sessions.rest(session)
         hub.commits.recovered()
-
-    def _shorten_delay(self, session: Session, away_s: int) -> None:
-        """Of its will, by what has passed; noted, so that the next end of the broker does not begin it anew."""
-        will = session.will
-        if will is None or not will.delay_s or away_s < 0:
-            return
-        session.will = replace(will, delay_s=max(0, will.delay_s - away_s))
-        self.hub.commits.append(records.SESSION_DETACHED, store.pack_detached(session))
 
     def _doubt(self, backlog: Backlog) -> None:
         """What may have been sent by now counts as sent: the journal does not note that."""
@@ -424,3 +416,12 @@ class _Recovery:
                 entry.state = RELEASED
             if entry.state == SENT:
                 entry.state = 0
+
+
+def _shorten_delay(hub: Hub, session: Session, away_s: int) -> None:
+    """Of its will, by what has passed; noted, so that the next end of the broker does not begin it anew."""
+    will = session.will
+    if will is None or not will.delay_s or away_s < 0:
+        return
+    session.will = replace(will, delay_s=max(0, will.delay_s - away_s))
+    hub.commits.append(records.SESSION_DETACHED, store.pack_detached(session))
