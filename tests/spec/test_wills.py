@@ -162,3 +162,41 @@ def test_a_will_survives_a_crash_of_the_broker() -> None:
     reader = world.connect("reader")
     reader.subscribe("will/#")
     assert sorted(reader.payloads()) == [b"later", b"now"]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_will_delay_counts_from_the_end_of_the_broker(snapshot: bool) -> None:
+    """Section 3.1.3.2.2; also if the broker ends more than once meanwhile. The session waits from the restart on."""
+    world, _ = _watched()
+    for name, delay_s in (("short", 20), ("long", 50)):
+        world.connect(name, expiry=100, will=Will(f"will/{name}", name.encode(), 1, True, delay_s=delay_s))
+    world.advance(5)
+    world.crash(away_s=9)
+    world.advance(1)  # 10 s after the end
+    reader = world.connect("reader")
+    reader.subscribe("will/#")
+    world.advance(9)
+    assert reader.payloads() == []
+    world.advance(1)
+    assert reader.payloads() == [b"short"]
+    if snapshot:
+        world.take_snapshot()
+    world.crash(away_s=10)
+    reader = world.connect("reader")
+    reader.subscribe("will/#")
+    world.advance(19)  # 49 s after the first end
+    assert reader.payloads() == [b"short"], "as it was retained"
+    world.advance(1)
+    assert reader.payloads() == [b"long"]
+    assert "long" in world.hub.sessions.by_client_id
+
+
+def test_a_will_whose_delay_passed_while_the_broker_was_away_fires_at_once() -> None:
+    world, _ = _watched()
+    world.connect("gone", expiry=10, will=Will("will/gone", b"gone", 1, True, delay_s=5))
+    world.crash(away_s=3600)
+    world.advance(1)
+    assert "gone" in world.hub.sessions.by_client_id, "its client could not come back"
+    reader = world.connect("reader")
+    reader.subscribe("will/#")
+    assert reader.payloads() == [b"gone"]

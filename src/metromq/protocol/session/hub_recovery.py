@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, final
 
 from metromq.errors import JournalUnusable, OffsetsGone
@@ -81,11 +82,17 @@ class Snapshot:
 
 
 def recover(
-    hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]], is_damaged: bool = False
+    hub: Hub,
+    state: bytes | None,
+    log_records: Iterator[tuple[int, int, bytes]],
+    is_damaged: bool = False,
+    present_us: int = 0,
 ) -> int:
-    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now.
+    """Rebuilds the hub; returns how many records were read.
 
-    `is_damaged`: damage was accepted, so messages that wait for a session may be gone.
+    Sessions whose clients were there start to expire now: these could not come back sooner. The delays of their wills
+    count from the end of the broker. `is_damaged`: damage was accepted, so messages that wait for a session may be
+    gone. `present_us`: the broker was still there then; 0: nobody knows, and delays count from now.
     """
     recovery = _Recovery(hub)
     try:
@@ -101,7 +108,7 @@ def recover(
         ) from error
     if is_damaged:
         recovery.drop_lost()
-    recovery.finish()
+    recovery.finish(present_us)
     return count
 
 
@@ -373,7 +380,7 @@ class _Recovery:
         backlog.spill_sequence += lost
         return lost
 
-    def finish(self) -> None:
+    def finish(self, present_us: int) -> None:
         hub = self.hub
         for number, backlog in self.backlogs.items():
             if number in self.attached or number not in self.sessions:
@@ -382,6 +389,8 @@ class _Recovery:
         for number, session in self.sessions.items():
             if number in self.attached:
                 session.detached_wall_us = hub.clock.wall_us
+                if present_us:
+                    _shorten_delay(hub, session, (hub.clock.wall_us - present_us) // 1_000_000)
             hub.sessions.rest(session)
         hub.commits.recovered()
 
@@ -407,3 +416,12 @@ class _Recovery:
                 entry.state = RELEASED
             if entry.state == SENT:
                 entry.state = 0
+
+
+def _shorten_delay(hub: Hub, session: Session, away_s: int) -> None:
+    """Of its will, by what has passed; noted, so that the next end of the broker does not begin it anew."""
+    will = session.will
+    if will is None or not will.delay_s or away_s < 0:
+        return
+    session.will = replace(will, delay_s=max(0, will.delay_s - away_s))
+    hub.commits.append(records.SESSION_DETACHED, store.pack_detached(session))
