@@ -269,7 +269,7 @@ class CityPlan:
 class City(CityPlan):
     """The whole file: the plan, and how this broker proves to peers that it belongs to the city, which never travels.
 
-    The lookups below are computed once.
+    The lookups below are computed once. They are many because every room asks the city for something.
     """
 
     links: LinkSecurity = field(default_factory=LinkSecurity)

@@ -76,6 +76,8 @@ class Departure:
 @mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Departures:
+    """It has many methods because a session that leaves may come back, go on from here, or be used here after all."""
+
     def __init__(self, hub: Hub, node: Node, copies: Copies, arrives: Callable[[str], bool]) -> None:
         self._hub = hub
         self._node = node

@@ -144,6 +144,9 @@ class _Origin:
 @mypyc_attr(native_class=False)  # tests plant bugs in it
 @final
 class Inbox:
+    """What has come from peers. It has many methods because whatever may be told twice, or not be stored, is asked for
+    and taken back here."""
+
     def __init__(self) -> None:
         self._origins: dict[str, _Origin] = {}
         self._cursors: dict[str, int] = {}  # highest sequence received, per sender
