@@ -78,6 +78,9 @@ class ListLog(Log):
     def next_offset(self) -> int:
         return len(self.places)
 
+    def flush(self) -> None:
+        """It is where it can be read at once."""
+
 
 class TwoSteps(Access):
     """Lets everyone in; the method `X` asks one question more, so that AUTH has a place."""

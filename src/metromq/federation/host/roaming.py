@@ -22,7 +22,7 @@ RESTS: Final = 1.5  # then after so many of them without a tick
 LONGEST_REST_S: Final = 0.5  # of a host, however rare hellos are
 DOUBT_S: Final = 3.0  # so long after a broker is back others, directories among them, may not have heard all
 STATE_S: Final = 2.0  # and then for the session itself; what comes later is added to a session that started empty
-PATIENT_S: Final = 10.0  # at most so long while it comes bit by bit, or whoever has it is heard and only slow
+PATIENT_S: Final = 6.0  # at most so long while it comes bit by bit, or whoever has it is heard and only slow
 LOOK_S: Final = 0.2  # how often we look whether that is so still
 
 
@@ -262,7 +262,7 @@ class Roaming:
         self._number_apart(session)
         directory = self._node.directory
         if session.expiry_s and not directory.has(session.client_id):
-            time_us = self._node.clock.stamp_us()
+            time_us = session.claimed_us  # by which a broker that it goes to knows that all of it has come
             replaces = self._hub.settings.foreign_client_id_replaces
             effects = directory.connected(
                 session.client_id,
