@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from metromq.cli.tables import links_table, workers_table
-from metromq.federation import DOWN, UP, BrokerStatus, City, CityStatus, LinkStatus, ZooKeeperSettings, grid_city
+from metromq.cli.tables import workers_table
+from metromq.federation import DOWN, UP, BrokerStatus, City, CityStatus, ZooKeeperSettings, grid_city
 from metromq.federation.coordination import ZooKeeperCoordinator
 from metromq.federation.explaining import explain_step
 from metromq.federation.node import Node
@@ -59,12 +59,3 @@ def test_explain_says_who_decides_where_the_city_runs() -> None:
         assert explain_step(node, topic, subscribers=0).reasons[-1] == "The coordination worker w1 decides for b00."
     node.coordinator.assigned("w1", ("w2",))  # it is gone, and has not been replaced yet
     assert "No coordination worker" in explain_step(node, "bus/7", subscribers=0).reasons[-1]
-
-
-def test_what_a_problem_has_in_brackets_is_shown() -> None:
-    link = LinkStatus("b10", DOWN, "both need the same [links] secret")
-    table = links_table(CityStatus("city", "overlay", 0.0, (replace(broker("b00", ""), links=(link,)),)), True)
-    console = Console(width=200)
-    with console.capture() as printed:
-        console.print(table)
-    assert "the same [links] secret" in printed.get()

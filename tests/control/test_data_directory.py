@@ -24,7 +24,6 @@ from metromq.control.data_directory import (
     keep_city,
     keep_place,
     lives,
-    new_key,
     only_one,
     read_place,
     with_chosen_ports,
@@ -32,7 +31,6 @@ from metromq.control.data_directory import (
 from metromq.errors import ConfigError, UsageError
 from metromq.federation.city import grid_city
 from tests.control.http_pages import dead_pid
-from tests.small_disk import small_disk
 
 
 def test_held_ports_are_all_different_and_not_for_outgoing_connections() -> None:
@@ -150,13 +148,3 @@ def test_a_port_is_free_until_it_is_taken() -> None:
         port = taken.getsockname()[1]
         assert not is_free("127.0.0.1", port)
     assert is_free("127.0.0.1", port)
-
-
-def test_a_full_disk_is_named_in_a_sentence(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", 1 << 20) as disk:
-        disk.fill()
-        place = RunningBroker("b00", os.getpid(), "127.0.0.1:1", "127.0.0.1:2", 1.0)
-        with pytest.raises(UsageError, match=r"control\.key cannot be written: No space left on device; check that"):
-            new_key(disk.path)
-        with pytest.raises(UsageError, match=r"broker\.json cannot be written: No space left on device; check that"):
-            keep_place(disk.path, place)

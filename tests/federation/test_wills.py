@@ -155,22 +155,6 @@ def test_a_delay_that_was_counting_goes_on() -> None:
     assert story.fired() == ["cat"]
 
 
-@pytest.mark.parametrize("starts", [1, 2])
-def test_a_delay_goes_on_when_the_broker_is_back(starts: int) -> None:
-    story = Story()
-    story.connect(1, 30, True)
-    story.city.run(20.0)  # in which nothing is written
-    for _ in range(starts):
-        story.kill()
-        story.city.run(10.0 / starts)
-        story.start()
-        story.city.run(2.0 / starts)
-    story.city.run(17.0)
-    assert story.fired() == []
-    story.city.run(3.0)
-    assert story.fired() == ["cat"]
-
-
 def test_the_delay_is_no_longer_than_the_session() -> None:
     story = Story()
     story.connect(1, 3000, False)

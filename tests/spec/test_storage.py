@@ -342,24 +342,6 @@ def test_a_refusal_right_after_a_failed_write_does_not_wait() -> None:
     assert publisher.one(Ack).reason_code == reasons.NO_MATCHING_SUBSCRIBERS
 
 
-def test_a_pubrel_of_what_was_refused_is_no_success_on_a_full_disk() -> None:
-    """Clients that send PUBREL whatever PUBREC said, as paho does, take PUBCOMP for the answer [MQTT-4.3.3-11]."""
-    world = World()
-    publisher = world.connect("p", expiry=1000)
-    world.auto_commit = False
-    publisher.publish("t", b"", 2, packet_id=7)
-    world.disk_full()
-    assert publisher.one(Ack).reason_code == reasons.QUOTA_EXCEEDED
-    publisher.publish("t", b"", 1, packet_id=8)  # something waits to be written when PUBREL comes
-    publisher.send(Ack(PUBREL, 7))
-    world.disk_full()
-    acks = [packet for packet in publisher.take() if isinstance(packet, Ack)]
-    assert [(ack.kind, ack.packet_id, ack.reason_code) for ack in acks] == [
-        (PUBACK, 8, reasons.QUOTA_EXCEEDED),
-        (PUBCOMP, 7, reasons.PACKET_IDENTIFIER_NOT_FOUND),
-    ]
-
-
 def test_a_full_disk_ends_a_subscriber_that_waits_for_its_suback() -> None:
     world = World()
     client = world.connect("s", expiry=1000)

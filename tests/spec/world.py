@@ -134,7 +134,7 @@ class World:
         self.state = Snapshot(self.hub)
         self.state_records = len(self.log.records)
 
-    def crash(self, unflushed_kept: int = 0, away_s: float = 0.0) -> None:
+    def crash(self, unflushed_kept: int = 0) -> None:
         """The process dies; of what was not committed, the first few records may have reached the disk."""
         assert self.log is not None
         keep = self.log.flushed + unflushed_kept
@@ -142,11 +142,9 @@ class World:
         for client in self.clients:
             client.closed = True
         self.clients = []
-        present_us = self.wall_us()
-        self.now += away_s
         self.hub = self._hub()
         state = None if self.state is None else b"".join(self.state.pieces())
-        recover(self.hub, state, iter(self.log.records[self.state_records :]), present_us=present_us)
+        recover(self.hub, state, iter(self.log.records[self.state_records :]))
         self.hub.at(self.now, self.wall_us())
 
     # --- time and turns -------------------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ from metromq.broker import logs
 from metromq.broker.write_cycle import WriteCycle
 from metromq.config import Config
 from metromq.errors import JournalError, JournalFull
-from metromq.journal import GroupCommit, Journal, last_present_us, note_presence, set_aside
+from metromq.journal import GroupCommit, Journal, set_aside
 from metromq.protocol.session import Hub, Log, Snapshot, recover
 from metromq.telemetry import held_position
 
 LEAST_BYTES: Final = 1 << 16  # free; with less a disk counts as full, whatever `min_free_bytes` says
-PRESENT_US: Final = 1_000_000  # so long after a broker noted that it is there it may have lived
 FULL: Final = "the disk is full: QoS 1 and 2 messages are refused until it has room"
 
 
@@ -76,8 +75,7 @@ class HubStorage:
         self._hub: Hub = cycle.hub
         journal = self._journal
         state, records = journal.replay()
-        present_us = last_present_us(journal.directory)
-        count = recover(self._hub, state, records, bool(journal.damage), present_us + PRESENT_US if present_us else 0)
+        count = recover(self._hub, state, records, bool(journal.damage))
         self._snapshot_needed = bool(journal.damage)  # so that the next start need not look for what is lost
         self._snapshot_at = journal.size_bytes
         if count or state:
@@ -102,12 +100,12 @@ class HubStorage:
         if isinstance(error, JournalFull):
             self._look_at_room(True)
             self._snapshot_needed = True  # what could not be written is in no record
-        elif str(error) != self.failure:  # every later write says the same
+        else:
             logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
             self.failure = str(error)
         kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
-        self._cycle.seen_position = appended = journal.appended
-        self._hub.commits.failed(kept, appended)  # who is told may append more, and others then wait for that
+        self._hub.commits.failed(kept, journal.appended)
+        self._cycle.seen_position = self._hub.commits.position
         self._cycle.worked()
 
     @property
@@ -125,7 +123,6 @@ class HubStorage:
     def tick(self, is_recorded: bool) -> None:
         """Snapshots, then retention, now and then."""
         try:
-            note_presence(self._journal.directory)
             self._look_at_room(self._journal.full(True) or self._journal.free_bytes < LEAST_BYTES)
             self._take_snapshot()
             self._retain(is_recorded)

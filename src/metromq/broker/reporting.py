@@ -165,8 +165,8 @@ class Reporter:
         skew = self._host.node.greetings.skews.of(peer)
         return LinkStatus(
             peer,
-            UP if link.up and not link.refusal else RESTING if link.resting else DOWN,
-            link.problem or link.refusal or self._host.problem(peer),
+            UP if link.up else RESTING if link.resting else DOWN,
+            link.problem or self._host.problem(peer),
             waiting,
             in_flight,
             backlog.unsettled(),

@@ -70,6 +70,6 @@ def command(city: str | None, data: Path, every_link: bool, as_json: bool) -> No
                 console.print()
                 console.print(table)
         for line in (*problems(status), *wrong_clocks(status, known.membership.clock_warning_ms / 1000)):
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False)
         console.print(totals(status), highlight=False)
     sys.exit(0 if all(broker.state == UP for broker in status.brokers) else 1)

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from rich.markup import escape
 from rich.table import Table
 
 from metromq.federation import DOWN, RESTING, UP, AreaStatus, BrokerStatus, CityStatus, LinkStatus
@@ -132,7 +131,7 @@ def _link_row(broker: str, link: LinkStatus) -> list[str]:
         str(link.messages_received),
         f"{link.messages_received_per_s:.1f}",
         _clock(link),
-        escape(link.problem),
+        link.problem,
     ]
 
 

@@ -159,9 +159,8 @@ def keep_city(data: Path, city: City) -> Path:
 
 
 def keep_place(directory: Path, place: RunningBroker) -> None:
-    with _written(directory / BROKER_FILE):
-        directory.mkdir(parents=True, exist_ok=True)
-        replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / BROKER_FILE, json.dumps(dataclasses.asdict(place)) + "\n", durable=False, mode=0o644)
 
 
 def keep_worker(directory: Path) -> None:
@@ -193,23 +192,10 @@ def read_place(directory: Path) -> RunningBroker | None:
 
 def new_key(directory: Path) -> str:
     """What whoever may change the city at this broker must know: its user can read it, and nobody else."""
+    directory.mkdir(parents=True, exist_ok=True)
     key = secrets.token_hex(32)
-    with _written(directory / KEY_FILE):
-        directory.mkdir(parents=True, exist_ok=True)
-        replace_file(directory / KEY_FILE, key + "\n", durable=False, mode=0o600)
+    replace_file(directory / KEY_FILE, key + "\n", durable=False, mode=0o600)
     return key
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Says in a sentence why a file without which no broker starts is not written."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}; "
-            "check that the data directory is writable and the disk has room"
-        ) from error
 
 
 def read_key(directory: Path) -> str:

@@ -84,12 +84,10 @@ class Descriptions:
         theirs, _, homes = hello.city.partition("\n")
         if epoch == self.now.epoch == 0 and theirs != city.identity:
             self._alike.discard(peer)
-            sides = peer, self._name  # by their names: the peer reads it too
-            differ = _different_words(theirs, city.identity, homes and city.home_words, sides)
-            differ += _different_homes(homes, city.home_words, sides) if homes else []
+            differ = _different_words(theirs, city.identity, homes and city.home_words)
+            differ += _different_homes(homes, city.home_words) if homes else []
             raise ProtocolViolation(
-                f"{peer} and {self._name} have different city files: {'; '.join(differ)}. "
-                "All brokers of a city need the same file"
+                f"{peer} has another city file: {'; '.join(differ)}. All brokers of a city need the same file"
             )
         self._alike.add(peer)
 
@@ -105,22 +103,22 @@ def _epoch(identity: str) -> int:
     return int(digits) if word != digits and digits.isdecimal() and len(digits) < 19 else 0
 
 
-def _different_words(theirs: str, ours: str, without: str, sides: tuple[str, str]) -> list[str]:
+def _different_words(theirs: str, ours: str, without: str) -> list[str]:
     """`without`: the home brokers, which are told by their names."""
     pairs = zip(theirs.split(), ours.split(), strict=False)
     return [
-        f"{one} at {sides[0]}, {other} at {sides[1]}"
+        f"{one} there, {other} here"
         for one, other in pairs
         if one != other and not (without and one.startswith("home-brokers="))
     ]
 
 
-def _different_homes(theirs: str, ours: str, sides: tuple[str, str]) -> list[str]:
+def _different_homes(theirs: str, ours: str) -> list[str]:
     """The first few; a square is the map's, an area has a home broker or none."""
     there, here = (dict(word.partition("=")[::2] for word in text.split()) for text in (theirs, ours))
     keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
     shown = []
     for key in keys[:MOST_SHOWN]:
         name = "the map" if key == "square" else f"area {key}"
-        shown.append(f"{name}: {there.get(key, 'nobody')} at {sides[0]}, {here.get(key, 'nobody')} at {sides[1]}")
+        shown.append(f"{name}: {there.get(key, 'nobody')} there, {here.get(key, 'nobody')} here")
     return [*shown, f"{len(keys) - MOST_SHOWN} more areas"] if len(keys) > MOST_SHOWN else shown

@@ -3,7 +3,6 @@
 from metromq.journal.commit import GroupCommit
 from metromq.journal.identity import new_id, read_id
 from metromq.journal.journal import Journal
-from metromq.journal.presence import last_present_us, note_presence
 from metromq.journal.reader import JournalReader
 from metromq.journal.setting_aside import set_aside
 
@@ -11,9 +10,7 @@ __all__ = [
     "GroupCommit",
     "Journal",
     "JournalReader",
-    "last_present_us",
     "new_id",
-    "note_presence",
     "read_id",
     "set_aside",
 ]

@@ -79,9 +79,6 @@ class Sender(Federation):
         self.ups += 1
         self.hub.links.resume(link.backlog)
 
-    def link_holds(self, link: Link) -> None:
-        """Nobody refuses anything here."""
-
     def link_settled(self) -> None:
         pass
 

@@ -2,21 +2,17 @@
 
 from itertools import pairwise
 
-import pytest
-
 from metromq.federation.links.mqtt_transport import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_S,
-    LAST_RETRY_S,
     MAX_BATCHES_UNDER_WAY,
     Line,
     LinkCredentials,
     MqttTransport,
 )
-from metromq.federation.links.transport import HELD_S, OpenWay
-from metromq.protocol import reasons
+from metromq.federation.links.transport import OpenWay
 from metromq.protocol.wire import MQTT5, PUBACK, Ack, Connack, Framer, Packet, Properties, Publish, decode, encode
-from metromq.protocol.wire.packets import Disconnect, Pingreq
+from metromq.protocol.wire.packets import Pingreq
 
 PEER = "b2"
 
@@ -72,7 +68,7 @@ class World:
     def opened(self, way: OpenWay) -> None:
         self.way = way
 
-    def lost(self, problem: str, refused: bool = False) -> None:
+    def lost(self, problem: str) -> None:
         self.problems.append(problem)
 
     def settled(self, token: int, is_stored: bool) -> None:
@@ -230,48 +226,3 @@ def test_a_try_that_hung_was_a_pause() -> None:
     pauses = [later - earlier for earlier, later in pairwise(dialled)]
     assert len(pauses) > 8
     assert max(pauses) < CONNECT_TIMEOUT_S + 0.3
-
-
-@pytest.mark.parametrize("refusal", ["its disk is full", "its city is another one"])
-def test_a_peer_that_refuses_is_tried_more_and_more_rarely(refusal: str) -> None:
-    """Also if it comes by itself again and again, as one does that is refused in turn."""
-    world = World()
-
-    def refuses() -> None:
-        if refusal == "its disk is full":
-            world.send(b"parcel")
-            packet_id = next(packet.packet_id for packet in world.stream.take() if isinstance(packet, Publish))
-            world.says(Ack(PUBACK, packet_id, reasons.QUOTA_EXCEEDED))
-            world.transport.reset(PEER, "the peer cannot store messages")  # as its link does
-        else:
-            world.says(Disconnect(reasons.PROTOCOL_ERROR))
-
-    def tries(seconds: float) -> int:
-        count, end, line = 0, world.now + seconds, world.line
-        while world.now < end:
-            world.now += 0.05
-            world.transport.came(PEER)
-            world.transport.tick(world.now)
-            if world.line is not line:
-                count += 1
-                world.let_in()
-                refuses()
-                line = world.line
-        return count
-
-    refuses()
-    tries(20.0)
-    assert 5 <= tries(30.0) <= 30.0 / (LAST_RETRY_S / 2) + 1
-    line = world.line
-    while world.line is line:
-        world.now += 0.05
-        world.transport.tick(world.now)
-    world.let_in()
-    world.now += HELD_S + 1.0
-    world.transport.tick(world.now)
-    assert world.line is not None
-    line = world.line
-    line.closed("the network is gone")
-    world.transport.came(PEER)
-    world.transport.tick(world.now)
-    assert world.line is not line, "a way that has held is as good as any"

@@ -246,24 +246,18 @@ class Host:
         self.run(self.node.delegate(topic_filter, broker, self._now_us()))
 
     def link_up(self, link: Link) -> None:
-        if not link.refusal:
-            self.link_holds(link)
+        via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
+        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
         self.run(self.node.peer_up(link.peer, self._now_us()))
         self._retained.tell_back(link.peer)
         self.hub.links.resume(link.backlog)
-
-    def link_holds(self, link: Link) -> None:
-        via = {"through": self.via(link.peer)} if self.via(link.peer) else {}
-        self._report("info", "link is up", peer=link.peer, waiting=link.backlog.unsettled(), **via)
 
     def link_down(self, link: Link, problem: str) -> None:
         if link.resting:
             self.node.up.rested(link.peer)
             return
         self._links.down(link.peer)
-        if link.is_news:
-            level = "warning" if problem == link.refusal else "info"
-            self._report(level, "link is down", peer=link.peer, problem=problem)
+        self._report("info", "link is down", peer=link.peer, problem=problem)
         if link.peer in self.node.up:
             self.run(self.node.peer_down(link.peer, self._now_us()))
 

@@ -52,9 +52,6 @@ class PeerLinks:
     def tick(self, now: float) -> None:
         if self.transport is not None:
             self.transport.tick(now)
-        for link in self.by_peer.values():
-            if link.refusal:
-                link.look(now)
 
     def is_calm(self) -> bool:
         """Whether all links are up that should be."""

@@ -15,7 +15,7 @@ from metromq.federation.links.frame_bytes import encode_frame
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC, RUN_TOPIC, ClockTold
 from metromq.federation.links.routing_slip import RoutingSlip, read_slip
 from metromq.federation.links.runs import encode_run
-from metromq.federation.links.transport import HELD_S, OpenWay, Transport
+from metromq.federation.links.transport import OpenWay, Transport
 from metromq.protocol.session import DELAY_BUCKETS, Flusher, Hub, LinkBacklog, LinkOutput, Message
 
 MAX_BATCH_MESSAGES: Final = 512
@@ -32,8 +32,6 @@ class LinkEvents(Protocol):
     def link_up(self, link: "Link") -> None: ...
 
     def link_down(self, link: "Link", problem: str) -> None: ...
-
-    def link_holds(self, link: "Link") -> None: ...
 
     def link_settled(self) -> None: ...
 
@@ -55,9 +53,6 @@ class Link(Flusher):
         self._waking = False  # opened because there is something to send, for the first time
         self._frames: list[bytes] = []  # that wait until it is awake
         self.problem = ""
-        self.refusal = ""  # why the peer takes nothing, until it surely does again: each try finds it open for a moment
-        self.is_news = True  # whether the last loss was told for the first time
-        self._opened_at = 0.0
         self.sent_messages = 0
         self.sent_bytes = 0  # of messages; greetings and announcements are not counted
         self._hub = hub
@@ -187,7 +182,6 @@ class Link(Flusher):
 
     def opened(self, way: OpenWay) -> None:
         self.up = True
-        self._opened_at = self._hub.clock.now
         self._way = way
         self.problem = ""
         self._choked = False
@@ -211,20 +205,9 @@ class Link(Flusher):
         self._output.waiting_bytes = sum(_bytes_of(entry) for entry in self.fleeting)
         self._output.mark()
 
-    def look(self, now: float) -> None:
-        """Whether the peer takes what it is sent again, if it did not."""
-        if self.refusal and self.up and now - self._opened_at > HELD_S:
-            self._holds()
-
-    def _holds(self) -> None:
-        self.refusal = ""
-        self._host.link_holds(self)
-
-    def lost(self, problem: str, refused: bool = False) -> None:
+    def lost(self, problem: str) -> None:
         was_up, self.up, self._way = self.up or self._waking, False, None
         is_news, self.problem = problem != self.problem, problem
-        self.is_news = not refused or problem != self.refusal
-        self.refusal = problem if refused else self.refusal
         self._waking = False
         self._frames.clear()
         self._discard()
@@ -241,8 +224,6 @@ class Link(Flusher):
         if not is_stored:  # the peer's disk is full: it gets the batch again later
             self._transport.reset(self.peer, "the peer cannot store messages")
             return
-        if self.refusal:
-            self._holds()
         self._output.waiting_bytes -= size
         self._hub.links.acknowledged_through(self.backlog, offset)
         self._host.link_settled()

@@ -12,8 +12,7 @@ from typing import Final, Protocol, final
 from metromq.client.core import ClientCore, ClientOptions, Closed, Effect, Opened, Send, Unclaimed
 from metromq.federation.links.auth import METHOD, Dialler
 from metromq.federation.links.frames import LINK_CLIENT_PREFIX, VERSION, offer_text
-from metromq.federation.links.transport import HELD_S, Transport, TransportEvents
-from metromq.protocol import reasons
+from metromq.federation.links.transport import Transport, TransportEvents
 from metromq.protocol.session import LINK_OFFER
 from metromq.protocol.wire import MQTT5, Properties, encode_publish
 
@@ -128,7 +127,7 @@ class Line:
 
 @final
 class _Way:
-    """To one peer; many attributes, because it dials, paces its tries and keeps the window of parcels."""
+    """To one peer."""
 
     def __init__(
         self,
@@ -148,7 +147,6 @@ class _Way:
         self._dialled_at = 0.0
         self._dial_at = 0.0  # not before
         self._tries = 0
-        self._is_refused = False  # the peer lets us in, but takes nothing: its disk is full, or its city is another one
         self._sent_at = 0.0  # when the last parcel was
         self._token = 0  # of the last parcel that must be stored
         self._under_way: dict[int, int] = {}  # tokens of such parcels by the packet identifiers of their PUBLISH
@@ -161,8 +159,6 @@ class _Way:
             if now >= self._dial_at:
                 self._dial(now)
         elif self.is_open:
-            if self._is_refused and now - self._dialled_at > HELD_S:
-                self._is_refused = False
             line.core.wrote(self._sent_at)
             self.do(line.core.tick(now))
         elif now - self._dialled_at > CONNECT_TIMEOUT_S:
@@ -177,7 +173,7 @@ class _Way:
         now = self.clock()
         if self._line is not None and not self.is_open and now - self._dialled_at > HANGS_S:
             self.lost("the peer came by itself before it answered")
-        if self._line is None and not self._is_refused:  # otherwise two brokers would refuse each other without a pause
+        if self._line is None:
             self._dial_at = min(self._dial_at, now)
 
     def _dial(self, now: float) -> None:
@@ -197,15 +193,12 @@ class _Way:
                 self._acknowledged(effect.packet_id, effect.reason_code)
             elif isinstance(effect, Opened):
                 self.is_open = True
-                if not self._is_refused:
-                    self._tries = 0
+                self._tries = 0
                 allowed = effect.connack.properties.receive_maximum or MAX_BATCHES_UNDER_WAY
                 self._room = min(MAX_BATCHES_UNDER_WAY, allowed)
                 self.events.opened(self)
             else:
                 assert isinstance(effect, Closed)  # nothing is asked of the core but to connect
-                if self.is_open and effect.error is not None and effect.error.reason_code == reasons.PROTOCOL_ERROR:
-                    self._is_refused = True
                 self.lost(str(effect.error or "closed"))
 
     def send(self, kind: str, parcel: bytes, must_store: bool) -> int:
@@ -235,7 +228,6 @@ class _Way:
             next_id, next_token, packet = self._waiting.popleft()
             self._under_way[next_id] = next_token
             self._line.stream.write(packet)
-        self._is_refused = reason_code >= 0x80
         self.events.settled(token, reason_code < 0x80)
 
     def lost(self, problem: str) -> None:
@@ -245,14 +237,13 @@ class _Way:
             return
         # A try that hung was a pause: who answers no SYN may be back since the last one, which is some seconds old.
         begun = self.clock() if self.is_open else self._dialled_at
-        refused = self.is_open and self._is_refused
         self.is_open = False
         self._under_way.clear()
         self._waiting.clear()
         line.hang_up()
         self._dial_at = begun + self._pause_s()
         self._tries += 1
-        self.events.lost(problem, refused)
+        self.events.lost(problem)
 
     def _pause_s(self) -> float:
         """Between half and one and a half times the pause, by names and number, so that it needs no chance."""

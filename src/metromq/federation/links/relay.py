@@ -93,8 +93,8 @@ class _Direct:
     def opened(self, way: OpenWay) -> None:
         self._relay.direct_opened(self._way, way)
 
-    def lost(self, problem: str, refused: bool = False) -> None:
-        self._relay.direct_lost(self._way, problem, refused)
+    def lost(self, problem: str) -> None:
+        self._relay.direct_lost(self._way, problem)
 
     def settled(self, token: int, is_stored: bool) -> None:
         if self._way.direct is not None:
@@ -271,12 +271,12 @@ class RelayTransport(Transport):
         way.direct, way.problem = direct, ""
         way.events.opened(direct)
 
-    def direct_lost(self, way: _Way, problem: str, refused: bool) -> None:
+    def direct_lost(self, way: _Way, problem: str) -> None:
         was_direct, way.direct, way.problem = way.direct is not None, None, problem
         if was_direct:
             way.closed_at = self._clock()
         if not way.is_open:
-            way.events.lost(problem, refused)
+            way.events.lost(problem)
         for other in list(self._ways.values()):
             if other.via == way.peer:
                 self._lose(other, f"{way.peer}, through which it went, is out of reach")

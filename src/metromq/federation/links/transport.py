@@ -6,11 +6,9 @@ told of, carries parcels along it in order, and says what becomes of those that 
 """
 
 from abc import ABC, abstractmethod
-from typing import Final, Protocol
+from typing import Protocol
 
 from mypy_extensions import mypyc_attr
-
-HELD_S: Final = 10.0  # a way that holds for so long is not refused any more
 
 
 class OpenWay(Protocol):
@@ -26,11 +24,8 @@ class TransportEvents(Protocol):
     def opened(self, way: OpenWay) -> None:
         """Parcels can be sent from now on; nothing that was sent before will be settled."""
 
-    def lost(self, problem: str, refused: bool = False) -> None:
-        """The way is closed, or could not be opened; the transport tries again by itself.
-
-        `refused`: the peer could be reached, but takes nothing from us.
-        """
+    def lost(self, problem: str) -> None:
+        """The way is closed, or could not be opened; the transport tries again by itself."""
 
     def settled(self, token: int, is_stored: bool) -> None:
         """The peer has stored a parcel, or refused to; parcels are settled in the order in which they were sent."""

@@ -25,7 +25,6 @@ class Disk:
         self.state: bytes | None = None  # the snapshot
         self.state_covers = 0  # records that it stands for
         self.lives = 0
-        self.present_us = 0  # when the broker was last there, by its clock
 
     def write(self) -> None:
         """The operating system has everything."""

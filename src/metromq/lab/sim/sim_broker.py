@@ -76,7 +76,7 @@ class SimBroker:
         self.hub = hub = Hub(self._settings, DiskLog(disk), self.name)
         self._look_at_the_clock(hub)
         self.host = host = Host(self.city, self.name, hub, self._report)
-        recover(hub, disk.state, disk.after_state(), present_us=disk.present_us)
+        recover(hub, disk.state, disk.after_state())
         self._look_at_the_clock(hub)
         secret = (self.city.links.secret or "").encode()
         links = LinkAccess(self.name, lambda: host.node.peers, secret, False, host.peer_came, self._nonce)
@@ -269,7 +269,6 @@ class _HubTick(_Tick):
 
     def act(self) -> None:
         self._hub.tick()
-        self._broker.disk.present_us = self._hub.clock.wall_us
 
 
 @final

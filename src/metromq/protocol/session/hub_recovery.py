@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final, final
 
 from metromq.errors import JournalUnusable, OffsetsGone
@@ -82,17 +81,11 @@ class Snapshot:
 
 
 def recover(
-    hub: Hub,
-    state: bytes | None,
-    log_records: Iterator[tuple[int, int, bytes]],
-    is_damaged: bool = False,
-    present_us: int = 0,
+    hub: Hub, state: bytes | None, log_records: Iterator[tuple[int, int, bytes]], is_damaged: bool = False
 ) -> int:
-    """Rebuilds the hub; returns how many records were read.
+    """Rebuilds the hub; returns how many records were read. Sessions start to expire and wills to count now.
 
-    Sessions whose clients were there start to expire now: these could not come back sooner. The delays of their wills
-    count from the end of the broker. `is_damaged`: damage was accepted, so messages that wait for a session may be
-    gone. `present_us`: the broker was still there then; 0: nobody knows, and delays count from now.
+    `is_damaged`: damage was accepted, so messages that wait for a session may be gone.
     """
     recovery = _Recovery(hub)
     try:
@@ -108,7 +101,7 @@ def recover(
         ) from error
     if is_damaged:
         recovery.drop_lost()
-    recovery.finish(present_us)
+    recovery.finish()
     return count
 
 
@@ -380,7 +373,7 @@ class _Recovery:
         backlog.spill_sequence += lost
         return lost
 
-    def finish(self, present_us: int) -> None:
+    def finish(self) -> None:
         hub = self.hub
         for number, backlog in self.backlogs.items():
             if number in self.attached or number not in self.sessions:
@@ -389,8 +382,6 @@ class _Recovery:
         for number, session in self.sessions.items():
             if number in self.attached:
                 session.detached_wall_us = hub.clock.wall_us
-                if present_us:
-                    _shorten_delay(hub, session, (hub.clock.wall_us - present_us) // 1_000_000)
             hub.sessions.rest(session)
         hub.commits.recovered()
 
@@ -416,12 +407,3 @@ class _Recovery:
                 entry.state = RELEASED
             if entry.state == SENT:
                 entry.state = 0
-
-
-def _shorten_delay(hub: Hub, session: Session, away_s: int) -> None:
-    """Of its will, by what has passed; noted, so that the next end of the broker does not begin it anew."""
-    will = session.will
-    if will is None or not will.delay_s or away_s < 0:
-        return
-    session.will = replace(will, delay_s=max(0, will.delay_s - away_s))
-    hub.commits.append(records.SESSION_DETACHED, store.pack_detached(session))

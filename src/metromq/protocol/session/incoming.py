@@ -41,7 +41,7 @@ class _AckLater(Waiter):
         self.incoming.acknowledge(self.kind, self.packet_id, self.reason_code)
 
     def failed(self) -> None:
-        self.incoming.not_stored(self.kind, self.packet_id, self.reason_code)
+        self.incoming.not_stored(self.kind, self.packet_id)
 
 
 @final
@@ -371,13 +371,13 @@ class Incoming:
             self._unacknowledged -= 1
         self._output.acknowledge(kind, packet_id, reason_code)
 
-    def not_stored(self, kind: int, packet_id: int, reason_code: int) -> None:
-        """The journal could not take the message; `reason_code`: what would have been said otherwise."""
+    def not_stored(self, kind: int, packet_id: int) -> None:
+        """The journal could not take the message."""
         self._hub.counters.refused += 1
         if kind == PUBREC:
             self.session.incoming.pop(packet_id, None)
         if kind == PUBCOMP:
-            self.acknowledge(kind, packet_id, reason_code)
+            self.acknowledge(kind, packet_id, 0)
         elif self._output.version == MQTT5:
             self.acknowledge(kind, packet_id, reasons.QUOTA_EXCEEDED)
         else:
