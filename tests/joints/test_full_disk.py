@@ -233,6 +233,8 @@ def test_one_broker_of_a_city(tmp_path: Path, reserve: str, killed: bool) -> Non
         disk.fill()
         publish("meanwhile", 40)
         _wait_for_attempts(disk)
+        with client(live.ports[second]) as refused:  # who asks there hears it, whatever else waits for room
+            assert code_of(refused, "refused at 1", 1) == QUOTA_EXCEEDED
         publish("later", 10)
         if killed:
             live.kill(second)

@@ -104,8 +104,8 @@ class HubStorage:
             logs.error("the journal failed: QoS 1 and 2 messages are no longer confirmed", problem=error)
             self.failure = str(error)
         kept = journal.flushed if not journal.failed else self._hub.commits.committed_position
-        self._hub.commits.failed(kept, journal.appended)
-        self._cycle.seen_position = self._hub.commits.position
+        self._cycle.seen_position = appended = journal.appended
+        self._hub.commits.failed(kept, appended)  # who is told may append more, and others then wait for that
         self._cycle.worked()
 
     @property
