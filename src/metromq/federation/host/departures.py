@@ -27,7 +27,7 @@ from metromq.federation.host.session_parcels import (
     encode_piece,
     encode_signal,
 )
-from metromq.federation.links.versions import ANEW_SINCE
+from metromq.federation.links.versions import ANEW_SINCE, BLOCKS_SINCE
 from metromq.federation.node import Node
 from metromq.federation.stages import FINAL
 from metromq.protocol.session import (
@@ -227,7 +227,8 @@ class Departures:
             piece.grants = [store.pack_grant(full_filter, grant) for full_filter, grant in session.grants.items()]
             piece.incoming = dict(session.incoming)
             piece.claimed_us = session.claimed_us
-            if self._node.greetings.spoken_to(departure.to) >= ANEW_SINCE:
+            version = self._node.greetings.spoken_to(departure.to)
+            if version >= ANEW_SINCE:
                 piece.flags |= MARKED
             piece.untold = self._untold(session)
             piece.base = session.arrival
@@ -235,7 +236,7 @@ class Departures:
             departure.seen = self.seen_by(session)
             departure.seen.merge(departure.passing)
             departure.incoming = piece.incoming
-            piece.seen = departure.seen.pack()
+            piece.seen = departure.seen.pack() if version >= BLOCKS_SINCE else departure.seen.pack_plainly()
             # They go with the session; what only passes through here is not the session's yet.
             session.seen = None
             session.incoming.clear()

@@ -19,8 +19,9 @@ LINK_CLIENT_PREFIX: Final = "$link/"  # client id of a link: the prefix and the 
 OLDEST: Final = 4  # that is still spoken: since wills have keepers and clocks are compared
 # The newest: 5 says which description of the city the sender follows, 6 who is lost, 7 when something was announced and
 # how late it is by the city's hybrid time, 8 who follows a change of a large city, 9 when a client began anew,
-# 10 which broker is at home where, until both have found that their files are the same.
-VERSION: Final = 10
+# 10 which broker is at home where, until both have found that their files are the same, 11 what
+# a session has had, in blocks.
+VERSION: Final = 11
 
 
 @final

@@ -11,7 +11,8 @@ RUMOURS_SINCE: Final = 6  # and from which on they know rumours, and links that 
 SAID_SINCE: Final = 7  # and from which on they say when they announced something, and tell each other the time,
 COUNTED_SINCE: Final = 8  # and from which on they count together who follows a change,
 ANEW_SINCE: Final = 9  # and from which on they say when a client began anew,
-HOMES_SINCE: Final = 10  # and from which on they say who is at home where
+HOMES_SINCE: Final = 10  # and from which on they say who is at home where,
+BLOCKS_SINCE: Final = 11  # and from which on they read in blocks what a session has had
 
 
 @final
