@@ -55,18 +55,18 @@ class _Ids:
         self.recent = array("q")
         ordered = sorted(ids)
         for start in range(0, len(ordered), BLOCK):
-            self.put(ordered[start : start + BLOCK])
+            self.put(len(self.blocks), ordered[start : start + BLOCK])
 
     def last(self, place: int) -> int:
         return self.bases[place] + self.blocks[place][-1]
 
-    def put(self, ids: list[int]) -> None:
-        """A block behind the others."""
+    def put(self, place: int, ids: list[int]) -> None:
+        """A block where it belongs among the others."""
         base = ids[0]
         span = ids[-1] - base
         code = "H" if span < 1 << 16 else "I" if span < 1 << 32 else "q"
-        self.bases.append(base)
-        self.blocks.append(array(code, [number - base for number in ids]))
+        self.bases.insert(place, base)
+        self.blocks.insert(place, array(code, [number - base for number in ids]))
 
     def all(self) -> list[int]:
         found = [base + more for base, block in zip(self.bases, self.blocks, strict=True) for more in block]
@@ -77,7 +77,13 @@ class _Ids:
         if not self.holds(offset):
             return 0
         before = self.count
-        self.replace([number for number in self.all() if number != offset])
+        self.sort()
+        place = bisect_right(self.bases, offset) - 1
+        base = self.bases.pop(place)
+        kept = [base + more for more in self.blocks.pop(place) if base + more != offset]
+        if kept:
+            self.put(place, kept)
+        self.count -= 1
         return before - self.count
 
     def replace(self, ids: list[int]) -> None:
