@@ -25,6 +25,7 @@ GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
 WAKE_S: Final = 0.5  # so soon a broker that goes on knows that it stood still
+LINK_TRIPS: Final = 3  # round trips until a link is up: to reach the peer, to be asked for a proof, and to give it
 
 
 def revised(city: City, version: str) -> City:
@@ -43,7 +44,7 @@ class Stage(ABC):
     """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
 
     lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
-    links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
+    links_s: ClassVar[float] = 3.0  # so long after a mend links come up again, if none is slow
 
     def __init__(self, history: History, names: tuple[str, ...]) -> None:
         self.history = history
@@ -54,6 +55,7 @@ class Stage(ABC):
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
+        self._slowed: dict[tuple[str, str], float] = {}  # sender and receiver: seconds more
         self._still: dict[str, tuple[float, float]] = {}  # brokers that stood still: from when to when
         self._toppled: dict[str, str] = {}  # by the topic of the cluster that they led
         self._verbs: Mapping[str, Callable[..., None]] = {
@@ -163,11 +165,14 @@ class Stage(ABC):
             self.do(Step(self.now, "start", (leader,)))
 
     def _slow(self, sender: str, receiver: str, by_s: str) -> None:
-        self.slow(self._name(sender), self._name(receiver), float(by_s))
+        one, other = self._name(sender), self._name(receiver)
+        self.slow(one, other, float(by_s))
+        self._slowed[one, other] = float(by_s)
         self.seen.slowed(self.now, float(by_s))
 
     def _heal(self) -> None:
         self.heal()
+        self._slowed.clear()
         self.seen.healed(self.now)
 
     def _split(self, word: str) -> None:
@@ -218,9 +223,14 @@ class Stage(ABC):
             return before.apart  # it may have gone on with what was there
         if before.opened == FOREVER and before.apart:
             return True  # it was not let in: its session is where it was before that
-        is_mended = self.now - self._mended_at < self.links_s
+        is_mended = self.now - self._mended_at < self._links_up_s(before.broker, broker)
         awake = self.is_awake(before.broker) and self.is_awake(broker)  # who stands still has not heard the others
         return is_mended or not awake or self.is_cut(before.broker, broker)
+
+    def _links_up_s(self, one: str, other: str) -> float:
+        """How long after a mend links between two brokers are surely up."""
+        slow_s = self._slowed.get((one, other), 0.0) + self._slowed.get((other, one), 0.0)
+        return self.links_s + (LINK_TRIPS * (slow_s + self.lag_s) if slow_s else 0.0)
 
     def _leave(self, name: str, how: str) -> None:
         last = self._connections.get(name)
