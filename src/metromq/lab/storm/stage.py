@@ -56,6 +56,7 @@ class Stage(ABC):
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
         self._slowed: dict[tuple[str, str], float] = {}  # sender and receiver: seconds more
+        self._back_at: dict[str, float] = {}  # when brokers began to run again, or to go on
         self._still: dict[str, tuple[float, float]] = {}  # brokers that stood still: from when to when
         self._toppled: dict[str, str] = {}  # by the topic of the cluster that they led
         self._verbs: Mapping[str, Callable[..., None]] = {
@@ -106,6 +107,8 @@ class Stage(ABC):
         if step.verb in MENDS:
             self._mended_at = self.now
             self.seen.mends.append((self.now, str(step)))
+        if step.verb in ("start", "resume"):
+            self._back_at[self._name(step.words[0])] = self.now
         if step.verb in ("pause", "resume"):
             self._stands_still(self._name(step.words[0]), step.verb == "pause")
         elif step.verb in ("kill", "power", "tear"):
@@ -223,14 +226,15 @@ class Stage(ABC):
             return before.apart  # it may have gone on with what was there
         if before.opened == FOREVER and before.apart:
             return True  # it was not let in: its session is where it was before that
-        is_mended = self.now - self._mended_at < self._links_up_s(before.broker, broker)
+        is_mended = self.now - self._mended_at < self.links_s or self._comes_up(before.broker, broker)
         awake = self.is_awake(before.broker) and self.is_awake(broker)  # who stands still has not heard the others
         return is_mended or not awake or self.is_cut(before.broker, broker)
 
-    def _links_up_s(self, one: str, other: str) -> float:
-        """How long after a mend links between two brokers are surely up."""
+    def _comes_up(self, one: str, other: str) -> bool:
+        """Whether one of two brokers is just back, and their link, which is slow, may not be up again."""
         slow_s = self._slowed.get((one, other), 0.0) + self._slowed.get((other, one), 0.0)
-        return self.links_s + (LINK_TRIPS * (slow_s + self.lag_s) if slow_s else 0.0)
+        back_s = self.now - max(self._back_at.get(one, -FOREVER), self._back_at.get(other, -FOREVER))
+        return slow_s > 0 and back_s < self.links_s + LINK_TRIPS * (slow_s + self.lag_s)
 
     def _leave(self, name: str, how: str) -> None:
         last = self._connections.get(name)
