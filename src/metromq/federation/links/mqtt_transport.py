@@ -127,7 +127,7 @@ class Line:
 
 @final
 class _Way:
-    """To one peer."""
+    """To one peer. It has many attributes because it knows its try, the pause before it, and what is under way."""
 
     def __init__(
         self,
