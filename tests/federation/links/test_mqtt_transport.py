@@ -209,6 +209,44 @@ def test_a_peer_that_comes_by_itself_is_dialled_at_once() -> None:
     assert len(world.problems) == before, "a way that is open stays"
 
 
+def test_two_slow_brokers_do_not_hang_up_on_each_other_for_ever() -> None:
+    """Where the answer takes longer than a try may hang, each comes while the other's try is under way."""
+    world = World()
+    assert world.line is not None
+    world.line.closed("the network is gone")
+    world.now += 3.0
+    world.transport.tick(world.now)
+    given_up = world.line
+    world.now += 1.5
+    world.transport.came(PEER)
+    world.transport.tick(world.now)
+    assert world.line is not given_up, "it may have begun when the peer could not be reached"
+    second = world.line
+    for _ in range(3):
+        world.now += 1.2
+        world.transport.came(PEER)
+        world.transport.tick(world.now)
+        assert world.line is second, "this one began when it could"
+    world.let_in()
+    assert world.line is second
+
+
+def test_a_try_that_nobody_answered_may_be_given_up_again() -> None:
+    world = World()
+    assert world.line is not None
+    world.line.closed("the network is gone")
+    for _ in range(2):
+        world.now += 3.0
+        world.transport.tick(world.now)
+        hanging = world.line
+        world.now += 1.5
+        world.transport.came(PEER)
+        world.transport.tick(world.now)
+        assert world.line is not hanging
+        world.now += CONNECT_TIMEOUT_S + 0.1
+        world.transport.tick(world.now)
+
+
 def test_a_try_that_hung_was_a_pause() -> None:
     """A kernel sends its SYN after 0, 1 and 3 seconds: with the next try at 5 the peer is missed for 2 s at most."""
     world = World()

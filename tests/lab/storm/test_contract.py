@@ -221,6 +221,53 @@ def healed(seen: Seen, at: float) -> Seen:
     return seen
 
 
+def overtaken(sent: float, broker: str = "b1", fault: str = "kill #0") -> Seen:
+    """`s` is let in at 5.01; of two messages the first comes later, when what broke at 4.99 is mended."""
+    seen = city()
+    connect(seen, "s", broker, 5.0)
+    publish(seen, "one", sent)
+    publish(seen, "two", sent + 0.001)
+    if fault:
+        broken(seen, 4.99, fault)
+    deliver(seen, "s", "two", 6.1)
+    deliver(seen, "s", "one", 9.0)
+    return seen
+
+
+def slowed(seen: Seen, by_s: float) -> Seen:
+    seen.slowed(0.0, by_s)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (overtaken(5.005), set()),
+        (overtaken(5.01 + 0.5 * LAG_S), set()),
+        (overtaken(5.01 + 2 * LAG_S), {"order"}),
+        (slowed(overtaken(5.01 + 2 * LAG_S), LAG_S), set()),
+        (overtaken(5.005, fault=""), {"order"}),
+        (overtaken(5.01 + 0.5 * LAG_S, fault=""), {"order"}),
+        (overtaken(5.005, "b0"), {"order"}),
+        (overtaken(5.01 + 0.5 * LAG_S, "b0"), {"order"}),
+    ],
+    ids=[
+        "before it is let in",
+        "before its publisher's broker has heard of that",
+        "later",
+        "that hears of it later by a slow link",
+        "nothing is broken",
+        "nothing is broken, within the lag",
+        "it stays",
+        "it stays, within the lag",
+    ],
+)
+def test_what_goes_to_the_broker_that_a_client_has_left_may_be_overtaken_while_that_is_away(
+    seen: Seen, expected: set[str]
+) -> None:
+    assert rules(seen) == expected
+
+
 def test_a_stand_in_that_cannot_know_may_choose_once_more() -> None:
     assert rules(broken(group("geographic", "0/0/0/0/a", "g", "h"), 4.9)) == set()
 

@@ -127,7 +127,7 @@ class Line:
 
 @final
 class _Way:
-    """To one peer."""
+    """To one peer. It has many attributes because it knows its try, the pause before it, and what is under way."""
 
     def __init__(
         self,
@@ -147,6 +147,7 @@ class _Way:
         self._dialled_at = 0.0
         self._dial_at = 0.0  # not before
         self._tries = 0
+        self._hurried = False  # this try began because the peer came while the one before it hung
         self._sent_at = 0.0  # when the last parcel was
         self._token = 0  # of the last parcel that must be stored
         self._under_way: dict[int, int] = {}  # tokens of such parcels by the packet identifiers of their PUBLISH
@@ -169,10 +170,16 @@ class _Way:
             self._line.core.was_heard(at)
 
     def came(self) -> None:
-        """The peer can be reached: neither the pause is waited for, nor a try that began when it could not."""
+        """The peer can be reached: neither the pause is waited for, nor a try that began when it could not.
+
+        The next try began when it could. Were that one given up as well, two brokers whose ways are slow would hang up
+        on each other again and again: each comes while the other's answer is on its way.
+        """
         now = self.clock()
-        if self._line is not None and not self.is_open and now - self._dialled_at > HANGS_S:
+        hangs = self._line is not None and not self.is_open and now - self._dialled_at > HANGS_S
+        if hangs and not self._hurried:
             self.lost("the peer came by itself before it answered")
+            self._hurried = True
         if self._line is None:
             self._dial_at = min(self._dial_at, now)
 
@@ -237,7 +244,7 @@ class _Way:
             return
         # A try that hung was a pause: who answers no SYN may be back since the last one, which is some seconds old.
         begun = self.clock() if self.is_open else self._dialled_at
-        self.is_open = False
+        self.is_open = self._hurried = False
         self._under_way.clear()
         self._waiting.clear()
         line.hang_up()

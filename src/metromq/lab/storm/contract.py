@@ -250,7 +250,9 @@ class Contract:
             return self._is_troubled(message.sent, delivery.at)  # it may have had another owner meanwhile
         if self._seen.routing == "overlay" and self._is_troubled(message.sent, delivery.at):
             return True  # the way through clusters may have been another one
-        moved = [end for begin, end in self._moves(client) if begin <= delivery.at and message.sent <= end]
+        # Who has not heard of a move yet sends to the broker of before, also what comes just after it.
+        moves = [(begin, end, end + self._seen.lag_between(end, message.sent)) for begin, end in self._moves(client)]
+        moved = [end for begin, end, heard in moves if begin <= delivery.at and message.sent <= heard]
         return any(self._is_troubled(message.sent, end + ORDER_S) for end in moved)
 
     def _moved_about(self, client: str, sent: float) -> bool:

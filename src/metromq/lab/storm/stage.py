@@ -25,6 +25,7 @@ GOODBYE: Final = "goodbye"  # how a connection ends: with DISCONNECT,
 VANISH: Final = "vanish"  # without,
 SLIP: Final = "slip"  # or without telling even the network
 WAKE_S: Final = 0.5  # so soon a broker that goes on knows that it stood still
+LINK_TRIPS: Final = 3  # round trips until a link is up: to reach the peer, to be asked for a proof, and to give it
 
 
 def revised(city: City, version: str) -> City:
@@ -43,7 +44,7 @@ class Stage(ABC):
     """`seen` is what came of it. It is large because it names every deed that a history may ask for."""
 
     lag_s: float = 1.0  # how long a message may take between brokers when nothing is broken
-    links_s: ClassVar[float] = 3.0  # so long after a mend links come up again
+    links_s: ClassVar[float] = 3.0  # so long after a mend links come up again, if none is slow
 
     def __init__(self, history: History, names: tuple[str, ...]) -> None:
         self.history = history
@@ -54,6 +55,8 @@ class Stage(ABC):
         self._connections: dict[str, SeenConnection] = {}  # the last of each client
         self._waiting: dict[tuple[str, int], Published | Subscribed] = {}  # for their acknowledgements
         self._mended_at = -self.links_s
+        self._slowed: dict[tuple[str, str], float] = {}  # sender and receiver: seconds more
+        self._back_at: dict[str, float] = {}  # when brokers began to run again, or to go on
         self._still: dict[str, tuple[float, float]] = {}  # brokers that stood still: from when to when
         self._toppled: dict[str, str] = {}  # by the topic of the cluster that they led
         self._verbs: Mapping[str, Callable[..., None]] = {
@@ -104,6 +107,8 @@ class Stage(ABC):
         if step.verb in MENDS:
             self._mended_at = self.now
             self.seen.mends.append((self.now, str(step)))
+        if step.verb in ("start", "resume"):
+            self._back_at[self._name(step.words[0])] = self.now
         if step.verb in ("pause", "resume"):
             self._stands_still(self._name(step.words[0]), step.verb == "pause")
         elif step.verb in ("kill", "power", "tear"):
@@ -163,11 +168,14 @@ class Stage(ABC):
             self.do(Step(self.now, "start", (leader,)))
 
     def _slow(self, sender: str, receiver: str, by_s: str) -> None:
-        self.slow(self._name(sender), self._name(receiver), float(by_s))
+        one, other = self._name(sender), self._name(receiver)
+        self.slow(one, other, float(by_s))
+        self._slowed[one, other] = float(by_s)
         self.seen.slowed(self.now, float(by_s))
 
     def _heal(self) -> None:
         self.heal()
+        self._slowed.clear()
         self.seen.healed(self.now)
 
     def _split(self, word: str) -> None:
@@ -218,9 +226,15 @@ class Stage(ABC):
             return before.apart  # it may have gone on with what was there
         if before.opened == FOREVER and before.apart:
             return True  # it was not let in: its session is where it was before that
-        is_mended = self.now - self._mended_at < self.links_s
+        is_mended = self.now - self._mended_at < self.links_s or self._comes_up(before.broker, broker)
         awake = self.is_awake(before.broker) and self.is_awake(broker)  # who stands still has not heard the others
         return is_mended or not awake or self.is_cut(before.broker, broker)
+
+    def _comes_up(self, one: str, other: str) -> bool:
+        """Whether one of two brokers is just back, and their link, which is slow, may not be up again."""
+        slow_s = self._slowed.get((one, other), 0.0) + self._slowed.get((other, one), 0.0)
+        back_s = self.now - max(self._back_at.get(one, -FOREVER), self._back_at.get(other, -FOREVER))
+        return slow_s > 0 and back_s < self.links_s + LINK_TRIPS * (slow_s + self.lag_s)
 
     def _leave(self, name: str, how: str) -> None:
         last = self._connections.get(name)
