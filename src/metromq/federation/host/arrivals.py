@@ -136,14 +136,13 @@ class Arrivals:
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
         arrival.probed = set(self._node.peers) if piece.senders is None else None
-        arrival.missed = [
-            (topic_filter, age_us if peers else age_us + self._node.clock.ago_us(piece.number))
-            for topic_filter, age_us, peers in piece.untold  # also if we were told: others that sent it here were not
-        ]
+        moved_us = self._moved_us(piece)
+        # Also if we were told: others that sent it here were not.
+        arrival.missed = [(topic_filter, age_us + moved_us) for topic_filter, age_us, _ in piece.untold]
         unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
         if unheard_us:  # it may believe that it had told us, or have told who was responsible before it was away
-            moved_us = self._node.clock.ago_us(piece.number) + COMPARED_US
-            arrival.missed += [(text, min(unheard_us, age_us + moved_us)) for text, age_us in _filters(piece)]
+            surely_us = moved_us + COMPARED_US
+            arrival.missed += [(text, min(unheard_us, age_us + surely_us)) for text, age_us in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: dict[int, int] = {}
@@ -185,9 +184,13 @@ class Arrivals:
         session.claimed_us = max(session.claimed_us, piece.taken_us)
         self._hub.sessions.record(session)
         self._hub.sessions.record_seen(session)
-        now_us = int(self._hub.clock.now * 1_000_000)
+        now_us, moved_us = int(self._hub.clock.now * 1_000_000), self._moved_us(piece)
         for topic_filter, age_us, peers in piece.untold:
-            self._run(self._node.exchange.came_untold(topic_filter, peers, age_us, now_us))
+            self._run(self._node.exchange.came_untold(topic_filter, peers, age_us + moved_us, now_us))
+
+    def _moved_us(self, piece: Piece) -> int:
+        """How long ago the session left: its piece tells of then, and may have been held up on its way."""
+        return self._node.clock.ago_us(piece.number)
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
