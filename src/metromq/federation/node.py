@@ -316,6 +316,11 @@ class Node:
         stage = CLIENT if origin in ("", self.name) else OWNER
         return self.router.decide(topic, stage, origin).audience is not Audience.NOBODY
 
+    @property
+    def owners_changed_us(self) -> int:
+        """When this broker heard last that somebody else is responsible for a key, or started."""
+        return self._takeover.changed_us
+
     def may_be_missed(self, now_us: int) -> bool:
         """Whether so much time has passed since somebody heard this broker that others may take it for lost."""
         heard_us, surely_us = self.routes.announcer.last_heard_us, self.coordinator.surely_us()

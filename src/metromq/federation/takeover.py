@@ -26,6 +26,7 @@ class Takeover:
     def __init__(self, name: str, city: City, table: TopicTable) -> None:
         self._name = name
         self._city = city
+        self.changed_us = -NEVER_US  # when some key got another owner, as far as is known here
         self._table = table
         self._claimed_us: dict[str, int] = {}
         self._asked: dict[str, frozenset[str]] = {}  # the peers that were asked for a key's values when it was claimed
@@ -57,6 +58,7 @@ class Takeover:
 
     def restarted(self, away_us: int, now_us: int) -> None:
         self._start_us = now_us - away_us - UNNOTICED_US
+        self.changed_us = now_us
         # What the journal told is no news: where the city's file has another home, this one may have been it for long.
         self._settled_us = {key: NEVER_US for key in self._settled_us if self._table.owner(key) != self._name}
 
@@ -67,6 +69,7 @@ class Takeover:
     def owner_changed(self, change: Change, up: Collection[str], now_us: int) -> list[Effect]:
         if change.after.kind != self._table.kind:
             return []
+        self.changed_us = now_us
         key, before, after = change.after.key, change.before.owner, change.after.owner
         effects: list[Effect] = []
         at_home = after == self._table.succession.home(change.after)

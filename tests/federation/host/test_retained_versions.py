@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from metromq.federation.links.batch import SYNC, LinkMessage
 from metromq.federation.stages import FINAL
+from metromq.lab.sim.disk import Disk, DiskLog
+from metromq.protocol.session import KIND_LINK, Hub, HubSettings, Message
 from tests.federation.host.one_host import OneHost, from_peer
 
 # (time, origin) is the version; an empty payload deletes.
@@ -81,3 +83,22 @@ def test_a_value_without_room_leaves_none_and_nothing_older_comes_back() -> None
     assert world.stored() == {}
     world.batch("b1", [LinkMessage(from_peer("t", b"third", "b1", 3, 1, True, 3), FINAL, 3)])
     assert world.stored() == {"t": b"third"}
+
+
+def test_a_deletion_that_is_passed_on_stands_for_no_other_message() -> None:
+    """Its number is not known any more: a made-up one is that of another message, which was taken for a copy of it."""
+    for log in (None, DiskLog(Disk("1"))):
+        hub = Hub(HubSettings(), log, "b0")
+        deletion = Message("t", b"", 1, True, b"", 0, 5, "", KIND_LINK, "b1")
+        assert hub.publishing.named_again(deletion).origin_offset == -1
+    own = Hub(HubSettings(), None, "b0").publishing.named_again(Message("t", b"ours", 1))
+    assert own.origin_offset >= 0, "without a journal our own get one when they first go to a peer"
+
+
+def test_a_deletion_that_was_passed_on_first_comes_all_the_same() -> None:
+    world = OneHost()
+    world.subscribe("s", "t")
+    world.batch("b1", [LinkMessage(from_peer("t", b"set", "b1", 0, 1, True, 5), FINAL, 1)])
+    world.batch("b2", [LinkMessage(from_peer("t", b"", "b1", -1, 1, True, 7), FINAL, 1, SYNC)])
+    world.batch("b1", [LinkMessage(from_peer("t", b"", "b1", 1, 1, True, 7), FINAL, 2)])
+    assert world.got("s") == ["set", ""]

@@ -7,6 +7,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from metromq.federation.effects import Effect
+from metromq.federation.host.astray import Astray
 from metromq.federation.host.catch_up import CatchUp
 from metromq.federation.host.departures import Departures
 from metromq.federation.host.session_parcels import COMPLETE, FIRST, MARKER, PROBE, Piece, Signal, Waiting
@@ -28,7 +29,11 @@ class ArrivingSession:
         self._base = piece.base
         self.merges = merges  # into a session that is here already, and whose client goes on with it
         self.complete = False
+        self.session: Session | None = None  # once it is complete
         self.left_over: list[Entry] = []  # what came here for the session while it was away
+        self.wanted: dict[str, int] = {}  # filters, and since when the session wants them, by our monotonic clock
+        self.looked_us = 0  # the change of owners after which it got what had gone astray,
+        self.was_astray = False  # and whether that was something
         self.missed: list[tuple[str, int]] = []  # filters of which not all brokers were told before, and their age
         self.is_alone = True  # no other part of the session comes meanwhile
         self.probed: set[str] | None = None  # whose markers the old broker waits for; None: it has said whose
@@ -58,7 +63,11 @@ class ArrivingSession:
 
     def is_in_order(self, sequence: int) -> bool:
         """Whether nothing but what came is in the session's queue, with each origin's messages one after the other."""
-        return self._last == sequence and self.is_alone and not self.left_over and not self.missed
+        return self._last == sequence and self.is_alone and not self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether it has got something besides what the pieces brought."""
+        return bool(self.left_over or self.missed or self.was_astray)
 
 
 @mypyc_attr(native_class=False)  # tests plant bugs in it
@@ -76,6 +85,7 @@ class Arrivals:
         self._hub = hub
         self._run = run  # carries out what the node wants
         self._catch_up = catch_up
+        self._astray = Astray(hub, node, catch_up)
         self._node = node
         self._timers = timers
         self._departures = departures
@@ -136,14 +146,17 @@ class Arrivals:
             other.is_alone = arrival.is_alone = False
         arrivals[old] = arrival
         arrival.probed = set(self._node.peers) if piece.senders is None else None
-        arrival.missed = [
-            (topic_filter, age_us if peers else age_us + self._node.clock.ago_us(piece.number))
-            for topic_filter, age_us, peers in piece.untold  # also if we were told: others that sent it here were not
-        ]
-        unheard_us = self._node.greetings.silences.before(old, int(hub.clock.now * 1_000_000))
+        moved_us = self._moved_us(piece)
+        # Also if we were told: others that sent it here were not.
+        arrival.missed = [(topic_filter, age_us + moved_us) for topic_filter, age_us, _ in piece.untold]
+        # A session that came to its old broker wants its filters for longer than it was there.
+        least_us = self._node.clock.ago_us(piece.opened_us) if piece.base else 0
+        now_us = int(hub.clock.now * 1_000_000)
+        arrival.wanted = {text: now_us - max(least_us, age_us + moved_us) for text, age_us in _filters(piece)}
+        unheard_us = self._node.greetings.silences.before(old, now_us)
         if unheard_us:  # it may believe that it had told us, or have told who was responsible before it was away
-            moved_us = self._node.clock.ago_us(piece.number) + COMPARED_US
-            arrival.missed += [(text, min(unheard_us, age_us + moved_us)) for text, age_us in _filters(piece)]
+            surely_us = moved_us + COMPARED_US
+            arrival.missed += [(text, min(unheard_us, age_us + surely_us)) for text, age_us in _filters(piece)]
         if session is None:
             session = hub.sessions.adopt(piece.client, piece.username, piece.opened_us)
         kept: dict[int, int] = {}
@@ -185,9 +198,13 @@ class Arrivals:
         session.claimed_us = max(session.claimed_us, piece.taken_us)
         self._hub.sessions.record(session)
         self._hub.sessions.record_seen(session)
-        now_us = int(self._hub.clock.now * 1_000_000)
+        now_us, moved_us = int(self._hub.clock.now * 1_000_000), self._moved_us(piece)
         for topic_filter, age_us, peers in piece.untold:
-            self._run(self._node.exchange.came_untold(topic_filter, peers, age_us, now_us))
+            self._run(self._node.exchange.came_untold(topic_filter, peers, age_us + moved_us, now_us))
+
+    def _moved_us(self, piece: Piece) -> int:
+        """How long ago the session left: its piece tells of then, and may have been held up on its way."""
+        return self._node.clock.ago_us(piece.number)
 
     def _drop_known(self, session: Session, seen: SeenIds) -> None:
         """What the client has had elsewhere need not wait for it here."""
@@ -204,7 +221,18 @@ class Arrivals:
             self._requeue(session, entry)
         for topic_filter, age_us in arrival.missed:
             self._catch_up.for_session(session, topic_filter, age_us)
+        arrival.session = session
+        self._give_astray(session, arrival)
         self._timers.at(self._hub.clock.now + ORDER_S, partial(self._release, session, arrival))
+
+    def _give_astray(self, session: Session, arrival: ArrivingSession) -> None:
+        """Once, and again when owners have changed since."""
+        changed_us = self._node.owners_changed_us
+        if arrival.looked_us != changed_us and not session.departed_to and session.roamed:
+            arrival.looked_us = changed_us
+            if self._astray.give(session, arrival.wanted):
+                arrival.was_astray = True
+                self._hub.delivery.suspect(session)
 
     def _count_on(self, session: Session, sequence: int) -> None:
         """The client may know packet identifiers up to this one: they must not stand for other messages."""
@@ -249,7 +277,10 @@ class Arrivals:
     def tick(self) -> None:
         """The old broker waits for everybody, also for who has joined the city meanwhile."""
         for client, arrivals in self.by_client.items():
+            session = self._hub.sessions.get(client)
             for old, arrival in arrivals.items():
+                if session is not None and session is arrival.session:
+                    self._give_astray(session, arrival)
                 if arrival.probed is not None and not arrival.probed.issuperset(self._node.peers):
                     for peer in [peer for peer in self._node.peers if peer not in arrival.probed]:
                         self._departures.send_signal(peer, Signal(PROBE, client, arrival.number, old))
@@ -295,10 +326,12 @@ class Arrivals:
         arrival = arrivals.get(old)
         if arrival is None or signal.number < arrival.number:
             return  # of a later one the session here has ended since: the old broker began again, and had no place
+        session = self._hub.sessions.get(signal.client)
+        if session is not None and session is arrival.session:
+            self._give_astray(session, arrival)
         del arrivals[old]
         if not arrivals:
             self.by_client.pop(signal.client, None)
-            session = self._hub.sessions.get(signal.client)
             if session is not None:
                 self._release(session, arrival)
 

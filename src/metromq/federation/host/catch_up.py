@@ -32,7 +32,7 @@ class CatchUp:
         self._copies = copies
         self.marks = Marks(hub)
 
-    def _since(self, age_us: int) -> Iterator[records.MessageRecord]:
+    def since(self, age_us: int) -> Iterator[records.MessageRecord]:
         """Messages that this broker accepted in the last `age_us`, as far back as there are marks and a journal."""
         log = self._hub.commits.log
         start = self.marks.offset_at(self._hub.clock.wall_us - age_us)
@@ -138,7 +138,7 @@ class CatchUp:
         name = self._node.name
         names = {number: peer for peer, number in self._link_numbers().items()}
         held = self._held()
-        for record in list(self._since(effect.age_us)):
+        for record in list(self.since(effect.age_us)):
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not self._node.table.is_of(effect.key, message.topic):
                 continue
@@ -155,9 +155,9 @@ class CatchUp:
         number = self._link_numbers()[effect.peer]
         now_us = int(hub.clock.now * 1_000_000)
         held = self._held()
-        for record in list(self._since(max(age_us for _, age_us in effect.wanted))):
+        for record in list(self.since(max(age_us for _, age_us in effect.wanted))):
             message = record.message
-            age_us = self._age_us(message)
+            age_us = self.age_us(message)
             if not _concerns(message) or message.offset in held:
                 continue
             found = [text for text, limit_us in effect.wanted if age_us <= limit_us and _wants(text, message.topic)]
@@ -189,16 +189,16 @@ class CatchUp:
         grant = session.grants.get(topic_filter)
         since_us = session.since_us(topic_filter)  # from then on it got here what came here
         here_us = hub.clock.wall_us - since_us if since_us else 0
-        for record in list(self._since(age_us)) if grant is not None and not grant.share else ():
+        for record in list(self.since(age_us)) if grant is not None and not grant.share else ():
             message = record.message
             if message.kind == KIND_REPLAY or not message.qos or not matches(topic_filter, message.topic):
                 continue
-            if here_us <= self._age_us(message) <= age_us and grant is not None and grant.qos:
+            if here_us <= self.age_us(message) <= age_us and grant is not None and grant.qos:
                 copy = message.named(self._node.name)
                 if not hub.delivery.came_already(session, copy):
                     hub.sessions.queue_again(session, copy, min(grant.qos, message.qos), (), 0)
 
-    def _age_us(self, message: Message) -> int:
+    def age_us(self, message: Message) -> int:
         """How long ago it came here, by our own clock."""
         came_us = message.arrived_us or message.time_us
         if message.retain and not message.arrived_us:  # its time is the fastest clock's: the next mark is later, too

@@ -182,7 +182,7 @@ class Publishing:
         copy = _again(message)
         copy.origin = message.origin or self._name
         copy.origin_offset = message.origin_offset if message.origin else message.offset
-        if copy.origin_offset < 0 and self._commits.log is None:  # it had no number while it went to nobody else
+        if copy.origin_offset < 0 and not message.origin and self._commits.log is None:  # it went to nobody else so far
             copy.origin_offset = self.next_loose_offset()
         return copy
 
