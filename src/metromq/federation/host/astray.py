@@ -15,7 +15,7 @@ from metromq.federation.stages import OWNER
 from metromq.protocol.session import KIND_PUBLISH, Hub, Message, Session, is_share_note, records
 from metromq.protocol.topics import matches
 
-MOST: Final = 10_000  # messages of one look
+MOST_BYTES: Final = 16 << 20  # of one look, which are kept for the next session; the newest count
 NEVER_US: Final = -(1 << 62)
 
 
@@ -47,8 +47,8 @@ class Astray:
             self._found = []
         elif changed_us != self._looked_us:
             self._looked_us = changed_us
-            self._found = [record.message for record in self._catch_up.since(UNNOTICED_US) if self._is_astray(record)]
-            del self._found[:-MOST]
+            records_since = self._catch_up.since(UNNOTICED_US)
+            self._found = _newest([record.message for record in records_since if self._is_astray(record)])
         return self._found
 
     def _is_astray(self, record: records.MessageRecord) -> bool:
@@ -83,3 +83,13 @@ class Astray:
             if is_before and is_wanted and grant.qos > qos:
                 qos, identifiers = int(grant.qos), (grant.identifier,) if grant.identifier else ()
         return qos, identifiers
+
+
+def _newest(messages: list[Message]) -> list[Message]:
+    """The last ones, as many as may be kept."""
+    room = MOST_BYTES
+    for place in range(len(messages) - 1, -1, -1):
+        room -= len(messages[place].topic) + len(messages[place].payload)
+        if room < 0:
+            return messages[place + 1 :]
+    return messages
