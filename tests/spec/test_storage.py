@@ -119,6 +119,23 @@ def test_memory_of_a_queue_is_bounded_by_bytes_too() -> None:
     assert [m.payload[0] for m in _drain(client, first)] == list(range(30))
 
 
+def test_topics_count_for_the_bytes_of_a_queue() -> None:
+    """A thousand of 65 kB waited in memory where a megabyte may."""
+    world = World(HubSettings(memory_bytes=10_000, max_queued_bytes=60_000))
+    client = world.connect("s", expiry=1000)
+    client.subscribe("t/#", qos=1)
+    client.drop()
+    publisher = world.connect("p")
+    for number in range(30):
+        publisher.deliver(f"t/{number}/".ljust(4000, "x"), b"", 1)
+    backlog = world.hub.sessions.by_client_id["s"].backlog
+    assert backlog.queued_bytes < 15_000
+    assert (len(backlog.queue), backlog.spilled, world.hub.counters.dropped) == (3, 12, 15)
+    _, messages = _resume(world, "s")
+    assert [m.topic.split("/")[1] for m in messages] == [str(number) for number in range(15)]
+    assert (backlog.queued_bytes, backlog.spilled_bytes) == (0, 0)
+
+
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_full_queue_drops_the_newest_and_counts(journal: bool) -> None:
     world = World(HubSettings(max_queued_messages=3), journal=journal)

@@ -8,7 +8,7 @@ from metromq.federation.hybrid_clock import HybridClock
 from metromq.federation.links.batch import LinkMessage, decode_batch
 from metromq.federation.links.frames import BATCH_TOPIC, CONTROL_TOPIC
 from metromq.federation.links.inbox import DELIVER, Inbox
-from metromq.federation.links.link import MAX_BATCH_MESSAGES, Link
+from metromq.federation.links.link import HARD_BYTES, MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, SOFT_BYTES, Link
 from metromq.federation.links.routing_slip import slip_of
 from metromq.federation.links.transport import Transport, TransportEvents
 from metromq.federation.stages import FINAL
@@ -198,3 +198,77 @@ def test_a_choked_network_is_given_nothing_until_it_has_room() -> None:
     assert sender.transport.wire == []
     sender.transport.events.may_send(True)
     assert [kind for kind, _, _ in sender.transport.wire] == [BATCH_TOPIC]
+
+
+LONG = 65_000
+
+
+def choked(topic_bytes: int = LONG, between: bytes = b"") -> Sender:
+    """A thousand messages of QoS 0 whose bytes are all in their topics, for a network that takes nothing; `between` is
+    a packet that goes as it came, behind each."""
+    sender = Sender(Disk("0a"))
+    sender.transport.heal()
+    assert sender.transport.events is not None
+    sender.transport.events.may_send(False)
+    output = sender.link.backlog.output
+    assert output is not None
+    for number in range(1_000):
+        sender.hub.publishing.publish(Message(f"{number}/".ljust(topic_bytes, "x"), b""), None)
+        if between:
+            output.forward_run(between, 1, False, "", slip_of(Hop(PEER, FINAL)))
+    sender.link.flush()
+    return sender
+
+
+def held_bytes(sender: Sender) -> int:
+    entries = [entry.message.topic for entry in (*sender.link.fleeting, *sender.link.durable)]
+    runs = sum(len(data) for data, _ in sender.link.runs)
+    return sum(map(len, entries)) + runs + sum(len(parcel) for _, _, parcel in sender.transport.wire)
+
+
+def test_topics_count_for_what_may_wait() -> None:
+    """8,190 topics of 65 kB made a broker 300 MB larger: what waited for a slow link counted without its topics."""
+    sender = choked()
+    output = sender.link.backlog.output
+    assert output is not None
+    assert HARD_BYTES - 2 * LONG < held_bytes(sender) < HARD_BYTES + 2 * LONG
+    assert output.dropped == 1_000 - len(sender.link.fleeting)
+    assert sender.hub.delivery.take_slow() is output, "whoever publishes so fast is slowed down"
+    assert output.waiting_bytes > SOFT_BYTES
+
+
+def test_what_a_choked_network_is_given_so_that_nothing_is_overtaken_counts_too() -> None:
+    sender = choked(between=b"\x30\x05\x00\x01axx")
+    assert len(sender.transport.wire) > 100, "runs and messages in turn"
+    assert held_bytes(sender) < HARD_BYTES + 2 * LONG
+    assert sender.transport.events is not None
+    sender.transport.wire.clear()
+    sender.transport.events.may_send(True)
+    output = sender.link.backlog.output
+    assert output is not None
+    assert (output.waiting_bytes, held_bytes(sender)) == (0, sum(len(parcel) for _, _, parcel in sender.transport.wire))
+
+
+def test_a_network_that_chokes_again_is_not_given_the_rest() -> None:
+    sender = choked()
+    events, send = sender.transport.events, sender.transport.send
+    assert events is not None
+
+    def chokes(kind: str, parcel: bytes, must_store: bool) -> int:
+        events.may_send(False)
+        return send(kind, parcel, must_store)
+
+    sender.transport.send = chokes  # type: ignore[method-assign]
+    waited = len(sender.link.fleeting)
+    events.may_send(True)
+    assert sum(len(parcel) for _, _, parcel in sender.transport.wire) < MAX_BATCH_BYTES + 2 * LONG
+    assert len(sender.link.fleeting) == waited - MAX_BATCH_BYTES // LONG
+
+
+def test_of_messages_that_the_journal_keeps_few_are_under_way_when_their_topics_are_long() -> None:
+    sender = Sender(Disk("0a"))
+    sender.transport.heal()
+    for number in range(200):
+        sender.hub.publishing.publish(Message(f"{number}/".ljust(LONG, "x"), b"", 1), None)
+        sender.commit()
+    assert SOFT_BYTES - 2 * LONG < held_bytes(sender) < SOFT_BYTES + 4 * LONG

@@ -272,6 +272,69 @@ def test_a_stand_in_that_cannot_know_may_choose_once_more() -> None:
     assert rules(broken(group("geographic", "0/0/0/0/a", "g", "h"), 4.9)) == set()
 
 
+def left(qos: int = 2, keeps: bool = False, sent: float = 5.0, ended: float = 5.005, asked: int = 2) -> Seen:
+    """A message that nobody of a group got; `h` stays, the session of `g` has ended."""
+    seen = city()
+    connect(seen, "h", "b1", 0.0)
+    seen.connections.append(SeenConnection("g", "b1", keeps, None, 0.0, 0.01, ended))
+    for client, wanted in (("g", asked), ("h", 2)):
+        seen.subscriptions.append(Subscribed(client, "$share/g/#", wanted, 1.0, 1.01))
+    publish(seen, "m", sent, qos)
+    deliver(seen, "s", "m", sent + 0.1)
+    return seen
+
+
+def then(seen: Seen, keeps: bool, opened: float, asked: float = 6.0) -> Seen:
+    seen.connections.append(SeenConnection("g", "b0", keeps, None, asked, opened, FOREVER))
+    return seen
+
+
+def dies(seen: Seen, at: float, broker: str = "b1") -> Seen:
+    seen.deaths.append((at, broker))
+    return broken(seen, at, "kill #1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (left(), set()),
+        (left(1), {"shared lost"}),
+        (left(asked=1), {"shared lost"}),
+        (left(sent=4.9), {"shared lost"}),
+        (left(sent=5.1), {"shared lost"}),
+        (healed(broken(left(sent=4.0), 4.5), 4.6), set()),
+        (left(ended=FOREVER), {"shared lost"}),
+        (then(left(keeps=True), False, 6.01), set()),
+        (then(left(1, keeps=True), False, 6.01), {"shared lost"}),
+        (then(left(sent=5.5, keeps=True), False, 6.01), {"shared lost"}),
+        (then(left(1, keeps=True), False, FOREVER), set()),
+        (dies(left(1, ended=5.005), 5.005), set()),
+        (dies(left(1, ended=5.005), 5.005, "b2"), {"shared lost"}),
+        (dies(left(1, sent=4.5, ended=5.005), 5.005), {"shared lost"}),
+        (then(dies(left(1, keeps=True), 5.005), False, 6.01), {"shared lost"}),
+    ],
+    ids=[
+        "sent at QoS 2",
+        "at QoS 1",
+        "asked for at QoS 1",
+        "long confirmed",
+        "after its end",
+        "held up until its end",
+        "it did not end",
+        "a clean start",
+        "a clean start at QoS 1",
+        "while it was away",
+        "a clean start that nobody took",
+        "it ends with its broker",
+        "another broker dies",
+        "before that",
+        "with its broker dies what lasts",
+    ],
+)
+def test_what_a_member_leaves_goes_to_another(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
+
+
 def test_an_owner_may_be_lost_in_the_moment_in_which_it_has_chosen() -> None:
     assert rules(broken(group("delegation", "plain/d", "g", "h"), 5.005, "split #1")) == set()
 

@@ -1,4 +1,4 @@
-"""Half of the storms have scenes: what chance alone seldom puts one behind the other."""
+"""Most storms have scenes: what chance alone seldom puts one behind the other."""
 
 from metromq.lab.storm.history import History, history_of
 from metromq.lab.storm.scenes import CALM_S, FALLS, MESSAGES
@@ -49,3 +49,26 @@ def test_clients_are_torn_away_from_messages_that_were_not_released() -> None:
     torn = [seed for seed in range(60) if is_torn_away(history_of(seed))]
     seen = [SimulatedStorm(history_of(seed)).play() for seed in torn]
     assert sum(any(payload.startswith("v") for _, payload in one.forgotten) for one in seen) >= 3
+
+
+def ended_members(history: History) -> dict[str, float]:
+    """Members of a group of their own whose sessions end, and when."""
+    members = {step.words[0] for step in history.steps if step.verb == "subscribe" and "$share/e/" in step.words[1]}
+    clean = {step.words[0] for step in history.steps if step.verb == "connect" and step.words[2:3] == ("clean",)}
+    return {
+        step.words[0]: step.at
+        for step in history.steps
+        if step.words and step.words[0] in members
+        if (step.verb in ("connect", "slip") and step.words[2] == "clean")
+        or (step.verb in ("disconnect", "vanish") and step.words[0] in clean)
+    }
+
+
+def test_in_half_of_the_others_members_of_a_group_end_while_messages_are_on_their_way() -> None:
+    histories = [history_of(seed) for seed in range(SEEDS)]
+    with_members = [history for history in histories if ended_members(history)]
+    assert SEEDS * 0.15 < len(with_members) < SEEDS * 0.35
+    assert not any(messages_of(history) for history in with_members), "these stay what they were"
+    for history in with_members:
+        sent = [step.at for step in history.steps if step.verb == "publish" and step.words[2].startswith("e")]
+        assert any(abs(at - ended) < 0.01 for at in sent for ended in ended_members(history).values())

@@ -24,6 +24,7 @@ from metromq.lab.storm.contract import judge
 from metromq.lab.storm.history import FILES, WORDS, History, history_of, parse_history
 from metromq.lab.storm.simulated import SimulatedStorm
 from metromq.protocol.session.backlog import SENT
+from metromq.protocol.session.estates import Estates
 
 SEEDS = 300
 DELEGATED_SEEDS = 60
@@ -248,6 +249,14 @@ def announces_no_prefix(due: Callable[..., dict[str, int]]) -> Callable[..., dic
     return planted
 
 
+def gives_what_was_sent_to_another(give: Callable[..., int]) -> Callable[..., int]:
+    def planted(self: Estates, session: Any, entry: Any) -> int:
+        entry.state, entry.dup = 0, False
+        return give(self, session, entry)
+
+    return planted
+
+
 PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "a moved session is forgotten at once": (Departures, "_end_if_drained", lambda _: ends_at_once),
     "a moved session stays for ever": (Departures, "_end_if_drained", lambda _: nothing),
@@ -271,12 +280,15 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "brokers do not tell each other what they retain": (RetainedVersions, "sync", lambda _: never),
     "a prefix stands for filters and is not announced": (Announcer, "_due", announces_no_prefix),
     "who was away does not hear that clients began anew": (CleanStarts, "began", lambda _: lambda *_: []),
+    "what a member leaves when it ends goes to nobody": (Estates, "begin", lambda _: never),
+    "what was sent to a member that ends goes to another": (Estates, "_give", gives_what_was_sent_to_another),
     "what is confirmed is not on the disk yet": (Disk, "sync", lambda _: nothing),
 }
 
 
 # Seeds that found a bug which the first few do not: tried first, so that the test is quick.
 FOUND_BY: dict[str, tuple[int, ...]] = {
+    "what was sent to a member that ends goes to another": (13,),
     "a will fires when its client moves": (4,),
     "clocks are believed": (6,),
     "a deletion is forgotten": (7,),

@@ -23,7 +23,7 @@ MAX_BATCH_BYTES: Final = 256 * 1024
 SOFT_BYTES: Final = 4 << 20  # unacknowledged; what waits beyond stays in the journal
 HARD_BYTES: Final = 16 << 20  # QoS 0 beyond this is dropped and counted
 MAX_FRAMES: Final = 1000  # that wait for a link that wakes
-MESSAGE_BYTES: Final = 64  # what a message counts for beside its payload
+MESSAGE_BYTES: Final = 64  # what a message counts for beside its topic, properties and payload
 
 
 class LinkEvents(Protocol):
@@ -63,6 +63,7 @@ class Link(Flusher):
         self._output = _Output(self, hub)
         self._batches: deque[tuple[int, int, int]] = deque()  # under way: token, last offset, bytes
         self._choked = False  # the network takes no more for now
+        self._pressed_bytes = 0  # what it was given all the same, so that nothing is overtaken; it counts as waiting
         self._told_us = 0  # the last time that the peer was told over this connection
         self._delays = [0] * DELAY_BUCKETS
         self.durable: list[LinkMessage] = []
@@ -107,11 +108,13 @@ class Link(Flusher):
             return
         while self.durable and not self._choked:
             self._send_batch(_cut(self.durable), True)
-        if not self._choked:
-            self.send_fleeting()
+        while self.fleeting and not self._choked:
+            self._send_batch(_cut(self.fleeting), False)
+        if self.runs and not self._choked:
+            self._send_runs()
 
     def send_fleeting(self) -> None:
-        """QoS 0: single messages, and then the runs, which came after them."""
+        """QoS 0, whether there is room or not: single messages, and then the runs, which came after them."""
         while self.fleeting:
             self._send_batch(_cut(self.fleeting), False)
         if self.runs:
@@ -143,9 +146,12 @@ class Link(Flusher):
         self.sent_bytes += len(data)
         delay_us = max(hub.clock.wall_us - batch[0].message.time_us, 0)
         self._delays[min(delay_us.bit_length(), DELAY_BUCKETS - 1)] += len(batch)
+        was_choked = self._choked
         token = self._send(BATCH_TOPIC, data, must_store)
         if must_store and self.up:
             self._batches.append((token, batch[-1].sequence, size))
+        elif was_choked and self.up:
+            self._pressed_bytes += size
         else:
             self._output.waiting_bytes -= size
 
@@ -156,9 +162,11 @@ class Link(Flusher):
         for data, count in runs:
             self.sent_messages += count
             self.sent_bytes += len(data)
+            if self._choked:
+                self._pressed_bytes += len(data)
             self._send(RUN_TOPIC, data, False)
         under_way = sum(size for _, _, size in self._batches)
-        self._output.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable)
+        self._output.waiting_bytes = under_way + sum(_bytes_of(entry) for entry in self.durable) + self._pressed_bytes
 
     def _send(self, kind: str, data: bytes, must_store: bool) -> int:
         """Returns the token by which it will be settled; a parcel before it may have broken the way."""
@@ -176,6 +184,7 @@ class Link(Flusher):
         self.durable.clear()
         self.fleeting.clear()
         self.runs.clear()
+        self._pressed_bytes = 0
         self._output.waiting_bytes = 0
 
     # What the transport tells.
@@ -199,6 +208,7 @@ class Link(Flusher):
         self._waking = False
         self._batches.clear()
         self.durable.clear()
+        self._pressed_bytes = 0
         frames, self._frames = self._frames, []
         for data in frames:
             self._send(CONTROL_TOPIC, data, False)
@@ -231,6 +241,8 @@ class Link(Flusher):
     def may_send(self, allowed: bool) -> None:
         self._choked = not allowed
         if allowed:
+            self._output.waiting_bytes -= self._pressed_bytes
+            self._pressed_bytes = 0
             self.flush()
 
 
@@ -286,7 +298,9 @@ class _Output(LinkOutput):
 
 
 def _bytes_of(entry: LinkMessage) -> int:
-    return len(entry.message.payload) + MESSAGE_BYTES
+    """What holds memory while it waits: a topic may be all of it."""
+    message = entry.message
+    return len(message.topic) + len(message.properties) + len(message.payload) + MESSAGE_BYTES
 
 
 def _cut(entries: list[LinkMessage]) -> list[LinkMessage]:

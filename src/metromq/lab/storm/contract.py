@@ -125,6 +125,8 @@ class Contract:
                     continue
                 if message is not None and message.qos and self._is_undone(exact):
                     continue
+                if message is not None and self._may_come_back(client, message, exact):
+                    continue
                 times = ", ".join(f"{delivery.at:.3f}" for delivery in exact)
                 yield f"twice: {client} got {payload} at QoS {exact[-1].qos} at {times}"
 
@@ -155,10 +157,18 @@ class Contract:
         is_resent = message.qos == 1 and self._is_resent(message)
         return is_resent or message.again or self._restarts(message.client, message.sent, message.acked) > 0
 
-    def _restarts(self, client: str, start: float, end: float) -> int:
-        """How often the client began anew between two times, or went on while its broker of before was away."""
-        later = [one for one in self._by_client[client] if start < one.opened <= end]
-        return sum(1 for one in later if not one.present or one.apart)
+    def _restarts(self, client: str, start: float, end: float, unasked: bool = False) -> int:
+        """How often the client began anew between two times, or went on while its broker of before was away.
+
+        `unasked`: not where it had asked for that, by a clean start or a session that ends with its connection.
+        """
+        return sum(
+            1
+            for before, one in pairwise([None, *self._by_client[client]])
+            if one is not None
+            and start < one.opened <= end
+            and (one.apart or (not one.present and not (unasked and _is_asked_for(before, one))))
+        )
 
     def _groups_share(self) -> Iterator[str]:
         groups: dict[str, list[Subscribed]] = defaultdict(list)
@@ -181,15 +191,97 @@ class Contract:
             got = [one for client in sorted(clients) for one in self._got[client][message.payload]]
             exact = [one for one in got if one.qos == 2]
             restarted = self._may_repeat(message) or any(
-                self._restarts(one.client, message.sent, got[-1].at) for one in exact
+                self._restarts(one.client, message.sent, got[-1].at, True) for one in exact
             )
-            if len(exact) > most and not restarted and not self._may_choose_again(message, exact, most):
+            is_excused = restarted or self._may_choose_again(message, exact, most)
+            if len(exact) > most and not is_excused and not self._may_come_on(message, exact):
                 takers = ", ".join(f"{one.client} at {one.at:.3f}" for one in exact)
                 yield f"shared twice: {group} got {_shown(message)} {len(exact)} times: {takers}"
             is_sure = any(self._is_sure(one, message.sent) for one in members)
             is_forgotten = any(self._may_be_forgotten(client, message) for client in clients)
-            if message.acked < FOREVER and not got and is_sure and not is_forgotten:
+            is_left = is_forgotten or any(self._may_end_with(member, message) for member in members)
+            if message.acked < FOREVER and not got and is_sure and not is_left:
                 yield f"shared lost: nobody of {group} got {_shown(message)}"
+
+    def _may_end_with(self, member: Subscribed, message: Published) -> bool:
+        """Whether a member may have taken the message with it when its session ended.
+
+        At QoS 2 that is what was sent to it, and so on its way when a connection ended [MQTT-4.8.2-5]; at any QoS what
+        was on its way to a member without session expiry when its broker died.
+        """
+        connections = self._by_client[member.client]
+        for number, one in enumerate(connections):
+            later = connections[number + 1 :]
+            following = self._accepted(later)
+            is_half_open = bool(later) and one.ended == later[0].asked and not one.goodbye
+            if following is None and one.ended < FOREVER and (one.keeps or is_half_open):
+                return True  # nobody has ended the session, and its client did not come back: it waits there
+            since, over = one.opened if one.opened < FOREVER else one.asked, one.ended
+            if is_half_open and following is not None:
+                over = following.opened
+            if over < FOREVER:
+                over = self._heard(over)
+            has_ended = not one.keeps or any(not other.keeps for other in later)
+            if min(message.qos, member.qos) == 2 and has_ended and self._is_on_its_way(message, since, one.ended, over):
+                return True
+            died = [at for at, broker in self._seen.deaths if broker == one.broker and one.asked <= at <= over]
+            if not one.keeps and any(self._is_on_its_way(message, since, at, at + self._seen.lag_s) for at in died):
+                return True
+        return False
+
+    def _accepted(self, connections: list[SeenConnection]) -> SeenConnection | None:
+        """The first that counted as later than those before it."""
+        known = (one for one in connections if one.opened < FOREVER and not self._may_seem_older(one))
+        return next(known, None)
+
+    def _heard(self, at: float) -> float:
+        """When a client's broker surely knew that its connection was over."""
+        heard = at + self._seen.lag_between(at, at)
+        return self._calm_after(heard) if self._is_troubled(at, heard) else heard
+
+    def _may_come_back(self, client: str, message: Published, exact: list[Delivered]) -> bool:
+        """Whether a group's message may have gone to another member too, since an owner could not be heard, and come
+        on from there to this one, when that member's session ended."""
+        asked = [one for one in self._seen.subscriptions if one.topic_filter.startswith("$share/")]
+        groups = {
+            one.topic_filter
+            for one in asked
+            if one.client == client and matches(split_shared(one.topic_filter)[1], message.topic)
+        }
+        others = {one.client for one in asked if one.client != client and one.topic_filter in groups}
+        has_ended = any(
+            not one.keeps and (message.sent < one.asked or message.sent < one.ended < FOREVER)
+            for other in others
+            for one in self._by_client[other]
+        )
+        return has_ended and len(exact) == 2 and self._has_unheard_owner(message)
+
+    def _may_come_on(self, message: Published, exact: list[Delivered]) -> bool:
+        """The same for what a whole group got; and two members may have it, if one was forgotten with its broker."""
+        clients = {one.client for one in exact}
+        in_order = sorted(exact, key=lambda one: one.at)
+        if len(clients) == 1:
+            return self._may_come_back(exact[0].client, message, exact)
+        return len(exact) == 2 and self._ended_with_its_broker(in_order)
+
+    def _ended_with_its_broker(self, exact: list[Delivered]) -> bool:
+        """Whether a member without session expiry had it, of which its broker knows nothing since it died."""
+        return any(
+            not one.keeps and one.broker == broker and one.opened <= had.at <= one.ended and had.at <= at
+            for had in exact[:-1]
+            for one in self._by_client[had.client]
+            for at, broker in self._seen.deaths
+            if at < exact[-1].at
+        )
+
+    def _is_on_its_way(self, message: Published, since: float, ended: float, over: float) -> bool:
+        """Whether it may have been sent over a connection, open since a time, and not confirmed when that ended.
+
+        In calm it takes two links and the disks to the member, and as much for what it answers at QoS 2.
+        """
+        start = max(message.sent, since)
+        is_held_up = any(begun < ended and until >= message.sent for begun, until in self._troubles)
+        return message.sent <= over and (is_held_up or ended <= start + 3 * self._seen.lag_between(start, start))
 
     def _may_choose_again(self, message: Published, exact: list[Delivered], most: int) -> bool:
         """Whether the owner of the topic may have chosen a member, and whoever stands in for it cannot know.
@@ -197,11 +289,14 @@ class Contract:
         Its acknowledgement was lost, so something was broken when the message was sent; two members have it, once each.
         """
         is_one_each = len(exact) == most + 1 == len({one.client for one in exact})
+        return is_one_each and self._has_unheard_owner(message)
+
+    def _has_unheard_owner(self, message: Published) -> bool:
         over = message.sent + self._seen.lag_between(message.sent, message.sent)
         if self._seen.routing == "delegation":
-            return is_one_each and self._is_cut_short(message.sent, over)
+            return self._is_cut_short(message.sent, over)
         has_owner = self._seen.routing == "geographic" and message.topic[0].isdigit()
-        return has_owner and is_one_each and self._is_troubled(message.sent, over)
+        return has_owner and self._is_troubled(message.sent, over)
 
     def _is_cut_short(self, start: float, end: float) -> bool:
         """Whether a broker or a link was lost between two times, or later, when what it said then was held up still."""
@@ -439,6 +534,11 @@ def _asks_for(subscription: Subscribed, delivery: Delivered, since: float) -> bo
     """Whether the client asked for it since a time."""
     _, topic_filter = split_shared(subscription.topic_filter)
     return since <= subscription.sent <= delivery.at and matches(topic_filter, delivery.topic)
+
+
+def _is_asked_for(before: SeenConnection | None, connection: SeenConnection) -> bool:
+    """Whether the client wanted another session than it had before."""
+    return not connection.keeps or (before is not None and not before.keeps)
 
 
 def _replaces(later: Published, earlier: Published) -> bool:

@@ -189,7 +189,7 @@ class More:
             return [Step(at, "revise", (broker, self._dice.choice(FILES)))]
         if kind == "slow":
             return [Step(at, "slow", (broker, other, self._dice.choice(("0.05", "0.3", "1"))))]
-        # What waits for a member of a group ends with its session [MQTT-4.8.2-5], so members do not begin anew.
+        # What was sent to a member at QoS 2 ends with its session [MQTT-4.8.2-5]: those that begin anew have a scene.
         is_new = kind == "reuse" and client not in self._members
         words = [client, broker, "clean" if is_new or client in self._clean else "keeps"]
         if self._dice.random() < 0.3:

@@ -13,7 +13,7 @@ from metromq.protocol.session.hub_settings import HubSettings
 from metromq.protocol.session.message import Message
 from metromq.protocol.session.output import LinkOutput
 
-ENTRY_BYTES: Final = 200  # what an entry costs beside its payload, for the byte limits
+ENTRY_BYTES: Final = 200  # what an entry costs beside its message, for the byte limits
 
 SENT: Final = 1  # PUBLISH is out, PUBACK or PUBREC is awaited
 RELEASED: Final = 2  # PUBREL is out, PUBCOMP is awaited
@@ -235,7 +235,7 @@ class Backlog:
         elif self.queue and self.queue.last().offset == offset:
             entry = self.queue.pop()
             if entry.message is not None:
-                self.queued_bytes -= len(entry.message.payload) + ENTRY_BYTES
+                self.queued_bytes -= _bytes_of(entry.message)
             self.sequence -= 1
 
     def unspill(self, message: Message, target: records.Target) -> None:
@@ -247,15 +247,20 @@ class Backlog:
             self.doubtful -= 1
             entry.dup = True
         self.queue.append(entry)
-        cost = len(message.payload) + ENTRY_BYTES
+        cost = _bytes_of(message)
         self.queued_bytes += cost
         self.spilled -= 1
-        self.spilled_bytes -= cost
+        self.spilled_bytes = max(0, self.spilled_bytes - cost)  # an older release counted less
 
     def clear(self) -> None:
         self._queue = None
         self.take_inflight()
         self.spilled = 0
+
+
+def _bytes_of(message: Message) -> int:
+    """What holds memory while it waits: a topic may be all of it."""
+    return ENTRY_BYTES + len(message.topic) + len(message.properties) + len(message.payload)
 
 
 @final
@@ -306,7 +311,7 @@ class Backlogs:
     def enqueue(
         self, backlog: Backlog, message: Message, flags: int, identifiers: tuple[int, ...], note: bytes = b""
     ) -> None:
-        cost = len(message.payload) + ENTRY_BYTES
+        cost = _bytes_of(message)
         if (
             self._commits.log is not None
             and message.offset >= 0
@@ -377,7 +382,7 @@ class Backlogs:
     def pop(self, backlog: Backlog) -> Message:
         """Takes the first entry out of the queue; its message."""
         message = self.load(backlog.queue.popleft())
-        backlog.queued_bytes -= len(message.payload) + ENTRY_BYTES
+        backlog.queued_bytes -= _bytes_of(message)
         return message
 
     def requeue_inflight(self, backlog: Backlog) -> None:
@@ -387,7 +392,7 @@ class Backlogs:
             backlog.queued_bytes += self.entry_bytes(entry)
 
     def entry_bytes(self, entry: Entry) -> int:
-        return len(self.load(entry).payload) + ENTRY_BYTES
+        return _bytes_of(self.load(entry))
 
     def abandon(self, backlog: Backlog, entry: Entry) -> None:
         """Someone else takes care of this message."""

@@ -217,6 +217,8 @@ class Publishing:
                 if output is not None:
                     output.forward(message, copy.note)
                     peers += 1
+                    if output.waiting_bytes > output.soft_limit_bytes:
+                        self._delivery.slow = output
             if message.retain:
                 self._city.federation.keeps_up(message, copies)
         if self._topic_counts.recording:
