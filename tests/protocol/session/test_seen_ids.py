@@ -148,7 +148,6 @@ def test_what_was_not_stored_is_taken_back() -> None:
     assert known == [offset for offset in range(2 * BLOCK) if offset != BLOCK + 7]
 
 
-
 def test_a_session_that_takes_over_more_than_it_can_carry_keeps_the_newest() -> None:
     seen, other = SeenIds(), SeenIds()
     for offset in range(0, 2 * MAX_IDS, 2):
