@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import pytest
+
 from metromq.federation import grid_city
 from metromq.federation.host.departures import ENTRIES_PER_TURN, TURNS_UNDER_WAY
 from metromq.lab.sim.sim_city import SimCity
@@ -80,3 +82,36 @@ def test_no_more_is_sent_than_the_new_broker_stores() -> None:
     assert city.clock.run_until(lambda: len(city.received("s")) >= QUEUED, 60.0)
     city.run(5.0)
     assert payloads(city) == list(range(QUEUED))
+
+
+@pytest.mark.parametrize("name", ["s1", "s2", "s3"])  # each with its own directory, which may be the one out of reach
+def test_a_session_that_goes_on_before_all_of_it_has_come_remembers_what_it_has_had(name: str) -> None:
+    """The old broker had copies of it, in the queue that went on with the session."""
+    city = SimCity(grid_city("flood-subscriptions", l_b=1, l_c=0, count=4))
+    city.start()
+    city.connect(name, "b0", keeps=True).subscribe("t", 2)
+    publisher = city.connect("p", "b2")
+    city.run(1.0)
+    city.brokers["b3"].kill()  # so that the old broker goes on to get what comes for the session
+    city.client(name).vanish()
+    city.client(name).connect("b1", keeps=True)
+    city.run(1.5)
+    city.network.hold("b0", "b1")  # and cannot pass it on
+    for number in range(QUEUED):
+        if number == QUEUED // 3:
+            city.run(0.1)
+            city.client(name).vanish()
+        publisher.publish("t", str(number), 2)
+        if number % 50 == 0:
+            city.run(0.01)
+    assert QUEUED // 3 <= len(city.received(name)) < QUEUED
+    city.client(name).connect("b0", keeps=True)
+    city.run(0.02)
+    city.client(name).vanish()
+    city.client(name).connect("b2", keeps=True)
+    city.run(0.5)
+    city.network.heal()
+    city.brokers["b3"].start()
+    assert city.clock.run_until(lambda: len(city.received(name)) >= QUEUED, 60.0)
+    city.run(10.0)
+    assert sorted(int(delivery.payload) for delivery in city.received(name)) == list(range(QUEUED))

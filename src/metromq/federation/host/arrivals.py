@@ -166,14 +166,15 @@ class Arrivals:
             seen.merge(kept_seen)
         if resumes:
             seen.merge(self._departures.seen_by(session))
-        if not merges:
-            hub.backlogs.load_all(session.backlog)  # also what only the journal holds
-            arrival.left_over = [*session.backlog.inflight.values(), *session.backlog.queue]
+        hub.backlogs.load_all(session.backlog)  # also what only the journal holds
         if merges:
-            self._drop_known(session, seen)
+            self._drop_known(session, [entry for entry in session.backlog.queue if not entry.state], seen)
             self._count_on(session, piece.sequence)
             seen.merge(session.seen or SeenIds())
         else:
+            # At once: if the session goes on before all of it has come, what waits here counts as not had.
+            waiting = [*session.backlog.inflight.values(), *session.backlog.queue]
+            arrival.left_over = self._drop_known(session, waiting, seen)
             _go_on(session, piece, kept)
         session.seen = None if passes else seen
         self._settle(session, piece)
@@ -206,12 +207,15 @@ class Arrivals:
         """How long ago the session left: its piece tells of then, and may have been held up on its way."""
         return self._node.clock.ago_us(piece.number)
 
-    def _drop_known(self, session: Session, seen: SeenIds) -> None:
-        """What the client has had elsewhere need not wait for it here."""
-        self._hub.backlogs.load_all(session.backlog)
-        for entry in list(session.backlog.queue):
-            if not entry.state and seen.holds(*self._id(entry)):
+    def _drop_known(self, session: Session, entries: list[Entry], seen: SeenIds) -> list[Entry]:
+        """What the client has had elsewhere need not wait for it here; what it has not."""
+        unknown: list[Entry] = []
+        for entry in entries:
+            if seen.holds(*self._id(entry)):
                 self._hub.backlogs.abandon(session.backlog, entry)
+            else:
+                unknown.append(entry)
+        return unknown
 
     def _completed(self, session: Session, arrival: ArrivingSession, piece: Piece) -> None:
         arrival.complete = True

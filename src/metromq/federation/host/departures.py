@@ -145,7 +145,9 @@ class Departures:
         departure = self.by_client[client]
         departure.markers.clear()
         departure.number = self._node.clock.stamp_us()
-        departure.passing = seen
+        if not departure.first:
+            departure.passing = SeenIds()
+        departure.passing.merge(seen)  # of two parts that come before one is sent on both count
         departure.first = True
         departure.complete = False
         departure.left = 0
