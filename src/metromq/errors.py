@@ -113,5 +113,9 @@ class LakeConflict(MetroError):
     """Two programs changed the same rows of the lake at once; the later one must look again."""
 
 
+class TableDamaged(MetroError):
+    """A file of a table of the lake is gone, or cannot be read: its rows are lost from the table."""
+
+
 class RowsElsewhere(MetroError):
     """Workers of a cluster wrote rows where this process does not see them."""

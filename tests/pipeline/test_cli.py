@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from metromq.pipeline.jobs import lake_lock
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.lake import Lake
 from metromq.pipeline.landing import MESSAGES, LandedFile, Landing
+from metromq.pipeline.recorder import recorder_lock
 from metromq.telemetry.spool import spool_window
 from metromq.telemetry.windows import TelemetryRow
 from tests.pipeline.bad_decoder import without_notes
@@ -210,6 +212,18 @@ def test_a_recorder_of_its_own_ships_the_rest_when_it_is_told_to_stop(tmp_path: 
         recorder.clean_up()
         journal.close()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_is_recorded_once_waits_for_no_other_recorder(tmp_path: Path) -> None:
+    """That of a running broker would never end, and nothing was said."""
+    journal_of(tmp_path / "b1" / "journal", 5).close()
+    record = ["record", "--data", str(tmp_path / "b1"), "--broker", "b1", "--lake", str(tmp_path / "lake"), "--once"]
+    with (
+        recorder_lock(tmp_path / "b1", threading.Event()),
+        pytest.raises(UsageError, match=r"another recorder .*stop it first, or the broker that started it"),
+    ):
+        metromq(*record, "--from", "0")
+    assert metromq(*record, "--from", "0").exit_code == 0
 
 
 @pytest.mark.usefixtures("shared")

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import SparkSession
 
-from metromq.errors import LakeConflict, UsageError
+from metromq.errors import LakeConflict, TableDamaged, UsageError
 from metromq.pipeline import maintain
 from metromq.pipeline.ingest import INGEST, Ingest
 from metromq.pipeline.keys import JournalKey
@@ -156,6 +156,25 @@ def test_sql(spark: SparkSession, lake: Lake, landing: Landing, capfd: pytest.Ca
     with pytest.raises(UsageError, match="nosuch"):
         ask(spark, lake, "SELECT nosuch FROM messages", 9)
     assert "SQLQueryContextLogger" not in capfd.readouterr().err  # Spark's pages about it
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_file_of_a_table_that_cannot_be_read_is_named(
+    spark: SparkSession, lake: Lake, landing: Landing, damage: str
+) -> None:
+    land(landing, "b1", 0, 300)
+    take(spark, lake, landing)
+    (file,) = lake.files("messages")
+    path = Path(lake.path("messages"), file.path)
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(TableDamaged, match=rf"the table messages has lost rows: .*{path.name}.*"):
+        check(Lake(lake.root), landing)
+    if damage == "gone":
+        with pytest.raises(UsageError, match=rf"PATH_NOT_FOUND.*{path.name}"):
+            ask(spark, Lake(lake.root), "SELECT count(*) FROM messages", 9)
 
 
 def test_a_lake_that_is_not_there(tmp_path: Path) -> None:

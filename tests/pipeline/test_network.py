@@ -156,6 +156,14 @@ def test_a_read_starts_where_a_stream_would(city: Path) -> None:
     assert list(JournalBatchReader(JournalOptions({"path": str(city), "startingOffsets": "latest"})).partitions()) == []
 
 
+def test_a_read_of_nothing_is_empty(spark: SparkSession, city: Path, tmp_path: Path) -> None:
+    """Spark makes up a partition where a read has none."""
+    with brokers(config(city / "b2"), config(tmp_path / "new")) as (place, new):
+        read = spark.read.format("metromq").option("brokers", place)
+        assert read.option("startingTimestamp", "2500-01-01T00:00:00Z").load().collect() == []
+        assert spark.read.format("metromq").option("brokers", new).load().collect() == []
+
+
 def test_a_broker_that_is_away_does_not_stop_the_others(city: Path) -> None:
     with ExitStack() as stack:
         [first] = stack.enter_context(brokers(config(city / "b1")))

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from metromq.errors import UsageError
-from metromq.pipeline import register
+from metromq.pipeline import keep_running, register
+from metromq.pipeline.source import JournalSource
 from tests.pipeline.data import journal_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -85,3 +87,44 @@ def test_a_chosen_python_that_cannot_run_it_is_named(program: str, other_python:
     program = program.replace("other", str(other_python))
     with pytest.raises(UsageError, match=rf"the Python {program}, .*No .*set PYSPARK_PYTHON to one .*{sys.executable}"):
         registered(program)
+
+
+LATE_PYTHON = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*)
+    if mkdir "{once}" 2> /dev/null; then exec sleep 15; fi  # Spark waits for ten seconds
+esac
+exec "{python}" "$@"
+"""
+
+
+def test_a_stream_whose_python_starts_too_late(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark says of it is Spark's own; it ends the query, which `keep_running` starts again."""
+
+    class LateSource(JournalSource):
+        @classmethod
+        def name(cls) -> str:
+            return "metromq-late"
+
+    program = tmp_path / "python"
+    program.write_text(LATE_PYTHON.format(once=tmp_path / "once", python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(program))
+    spark.dataSource.register(LateSource)
+    journal_of(tmp_path / "b1" / "journal", 30).close()
+    batches: dict[int, list[int]] = {}
+
+    def keep(frame: Any, batch: int) -> None:
+        batches[batch] = [row["offset"] for row in frame.select("offset").collect()]
+
+    def start() -> Any:
+        stream = spark.readStream.format("metromq-late").option("maxRowsPerBatch", "20").load(str(tmp_path / "b1"))
+        writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.trigger(availableNow=True).start()
+
+    said: list[str] = []
+    ended = keep_running(start, said.append)
+    assert not ended.isActive
+    assert sorted(offset for rows in batches.values() for offset in rows) == list(range(30))
+    assert ["could not start a Python worker in time" in text for text in said] == [True]

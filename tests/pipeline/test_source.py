@@ -47,6 +47,13 @@ def test_batch_read(spark: SparkSession, city: Path) -> None:
     assert {row["broker"] for row in one.collect()} == {"north"}
 
 
+def test_a_read_of_nothing_is_empty(spark: SparkSession, city: Path, tmp_path: Path) -> None:
+    """Spark makes up a partition where a read has none."""
+    journal_of(tmp_path / "new" / "journal", 0).close()
+    assert spark.read.format("metromq").option("startingOffsets", "latest").load(str(city)).collect() == []
+    assert spark.read.format("metromq").load(str(tmp_path / "new")).collect() == []
+
+
 def test_stream_read_resumes_exactly(spark: SparkSession, city: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[str, int]]] = []
 

@@ -278,6 +278,9 @@ def test_every_table_can_be_written(tmp_path: Path) -> None:
     ("place", "settings", "said"),
     [
         ("s3:///lake", {}, "names no bucket, s3://BUCKET/lake"),
+        ("s3://", {}, "names no bucket, s3://BUCKET/lake"),
+        ("s3:/bucket/lake", {}, "an address begins with s3://"),
+        ("abfss:/box/lake", {}, "an address begins with abfss://"),
         ("gs:///lake", {}, "names no bucket, gs://BUCKET/lake"),
         ("gs://bucket/lake", {}, "not set in the environment: GOOGLE_APPLICATION_CREDENTIALS"),
         ("gcs://bucket/lake", {"GOOGLE_APPLICATION_CREDENTIALS": "/no/such"}, "names no file: /no/such"),
@@ -290,6 +293,14 @@ def test_what_a_store_lacks_is_said_at_once(place: str, settings: dict[str, str]
     """Google's library would look for credentials for minutes, Azure's would end the process."""
     with pytest.raises(UsageError, match=said):
         store_at(place, settings)
+
+
+@pytest.mark.parametrize("inside", ["", "/deeper/lake"])
+def test_a_file_where_a_lake_should_be(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=f"cannot use {tmp_path}/file{inside}: {tmp_path}/file is a file"):
+        store_at(f"{tmp_path}/file{inside}").check()
+    assert store_at(tmp_path / "new" / "lake").check().root == f"{tmp_path}/new/lake"
 
 
 def test_addresses_in_azure() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from metromq.pipeline.maintain import BrokerCheck, ask, check, compact, expire, lake_or_usage_error, tables
     from metromq.pipeline.models import read_models
     from metromq.pipeline.own_tables import refresh_own
+    from metromq.pipeline.patience import keep_running
     from metromq.pipeline.plain_sql import NotPlain
     from metromq.pipeline.progress import Progress, serve_metrics
     from metromq.pipeline.quick import ask_quickly
@@ -50,6 +51,7 @@ _HOMES = {
     "check_choices": "whatif",
     "compact": "maintain",
     "expire": "maintain",
+    "keep_running": "patience",
     "lake_lock": "jobs",
     "lake_or_usage_error": "maintain",
     "make_archive_soon": "class_archive",
@@ -103,6 +105,7 @@ __all__ = [
     "check_choices",
     "compact",
     "expire",
+    "keep_running",
     "lake_lock",
     "lake_or_usage_error",
     "make_archive_soon",

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from metromq.errors import LakeConflict, RowsElsewhere
+from metromq.errors import LakeConflict, RowsElsewhere, TableDamaged
 from metromq.pipeline.keys import JournalKey
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES, TableSpec
@@ -259,7 +259,11 @@ class Lake:
 
     def parquet(self, name: str, file: TableFile) -> Any:
         """A file of a table, to read from; close it."""
-        return pq.ParquetFile(self.store.open(f"{name}/{file.path}"))
+        try:
+            return pq.ParquetFile(self.store.open(f"{name}/{file.path}"))
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            reason = "is gone" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+            raise TableDamaged(f"the table {name} has lost rows: its file {file.path} {reason}") from error
 
     def offsets(self, file: TableFile) -> dict[str, Ranges]:
         """The exact offsets in a file of `messages`, by journal."""

@@ -241,11 +241,12 @@ def ask(spark: "SparkSession", lake: Lake, query: str, limit: int) -> Answer:
     """By Spark; `quick.ask_quickly` gives the same rows to the questions that it understands."""
     from pyspark.errors import AnalysisException, ParseException
 
-    names = views(spark, lake)
     try:
+        views(spark, lake)
         frame = _readable(spark.sql(query), query)
     except (AnalysisException, ParseException) as error:
-        tables = ", ".join(names) or "none yet: run `metromq pipeline run` first"
+        there = ", ".join(name for name in lake.specs if lake.exists(name))
+        tables = there or "none yet: run `metromq pipeline run` first"
         raise UsageError(f"{str(error).strip().splitlines()[0]} (tables: {tables})") from error
     columns = [column.to_pylist() for column in frame.limit(limit).toArrow().columns]
     return Answer(

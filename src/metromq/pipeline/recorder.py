@@ -174,7 +174,9 @@ def recorder_lock(data: Path, stop: threading.Event) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if stop.wait(0.1):
-                    raise UsageError(f"another recorder is already following {data}") from None
+                    raise UsageError(
+                        f"another recorder is already following {data}: stop it first, or the broker that started it"
+                    ) from None
         yield
 
 

@@ -16,6 +16,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from metromq.errors import TableDamaged
 from metromq.pipeline.lake import Lake, TableFile
 from metromq.pipeline.ranges import Ranges
 from metromq.pipeline.schemas import TABLES
@@ -343,7 +344,7 @@ def _exact_minutes(lake: Lake, name: str, file: TableFile, column: str) -> Range
         return rough
     try:
         moments = lake.arrow(name, [file], (column,))[column].drop_null().cast(pa.int64()).to_numpy()
-    except FileNotFoundError:  # merged and removed since
+    except TableDamaged:  # merged and removed since; or it is told when its rows are read
         return rough
     return Ranges((minute, minute) for minute in np.unique(moments // (WINDOW_SECONDS * 1_000_000)).tolist())
 

@@ -55,7 +55,10 @@ def is_uri(root: str) -> bool:
 def absolute(root: str | Path) -> str:
     """The same place, wherever the process that hears of it works."""
     text = str(root)
-    return text.rstrip("/") if is_uri(text) else os.path.abspath(text)
+    if not is_uri(text):
+        return os.path.abspath(text)
+    scheme, rest = text.split("://", 1)
+    return f"{scheme}://{rest.rstrip('/')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,12 @@ class LocalStore(Store):
         sync_directory(Path(self._where(folder)))
 
     def check(self) -> Self:
+        """What is not there yet can be made below a directory."""
+        place = Path(self._base)
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir():
+            raise UsageError(f"cannot use {self.root}: {place} is a file")
         return self
 
 
@@ -263,6 +272,7 @@ def store_at(root: str | Path, settings: Mapping[str, str] | None = None) -> Sto
     """The store at a path or a URI; `settings` are those of the environment unless they are given."""
     place = absolute(root)
     if not is_uri(place):
+        _demand_no_scheme(str(root))
         return LocalStore(place, fs.LocalFileSystem(), place, {})
     scheme, rest = place.split("://", 1)
     scheme = _ALSO.get(scheme, scheme)
@@ -275,6 +285,13 @@ def store_at(root: str | Path, settings: Mapping[str, str] | None = None) -> Sto
         return LocalStore(place, fs.LocalFileSystem(), urlsplit(place).path, {})
     files, base = _file_system(place, scheme, known)
     return Store(place, files, base, known)
+
+
+def _demand_no_scheme(path: str) -> None:
+    """Whoever writes one slash too few must not get a directory with the name of an object store."""
+    scheme, colon, _ = path.partition(":")
+    if colon and (scheme in _SETTINGS or scheme in _ALSO):
+        raise UsageError(f"cannot use {path}: an address begins with {scheme}://")
 
 
 def _from_environment(scheme: str) -> dict[str, str]:

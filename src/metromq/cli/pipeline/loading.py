@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -56,9 +56,10 @@ def record(data: Path, lake: str, broker: str, every: float, start: int | None, 
     parent = os.getppid() if with_parent else None
     if with_parent:
         os.nice(10)  # beside a broker its clients come first; the journal waits
-    with stop_on_signals() as stop, recorder_lock(data, stop):
+    with stop_on_signals() as stop, ExitStack() as stack:
         if once:
-            stop.set()
+            stop.set()  # nor is another recorder waited for: that of a broker would never end
+        stack.enter_context(recorder_lock(data, stop))
         area = Landing(f"{lake.rstrip('/')}/landing")
         area.store.check()
         area.remove_unfinished(broker)
