@@ -15,7 +15,7 @@ from metromq.planning.device_sets import Box, floats, ints
 OUT: Final[i64] = 0  # what a head may be
 MAYBE: Final[i64] = 1
 IN: Final[i64] = 2
-NEVER: Final = 1e300  # the load of a head that does not come
+NEVER: Final = 1e300  # a load that no device has room for
 TRIFLE: Final = 1e-6  # of load, for rounding
 
 
@@ -35,15 +35,13 @@ class SetBound:
         self.rest = floats([float(box.cap[i]) for i in range(shape.fillers, shape.count)])
         self.want = floats([0.0] * fillers)  # what a filler is worth before heads outside take theirs
         self.alive = ints([0] * fillers)
-        self.coming = floats([0.0] * heads)  # the load of a head that may come, else `NEVER`
-        self.takes_ = floats([0.0] * heads)  # what such a head takes if it stays outside and all partners come,
-        self.part = floats([0.0] * heads)  # which part of that it may take,
-        self.fits = floats([0.0] * heads)  # the same for the partners that fit beside it,
-        self.whole = floats([0.0] * heads)  # what it adds to those,
-        self.share = floats([0.0] * heads)  # and which part of that is left when its own cost is paid
-        width = max([int(shape.first[t + 1] - shape.first[t]) for t in range(fillers)] + [1])
-        self.more = floats([0.0] * width)  # what heads that may come add to a filler,
-        self.weigh = floats([0.0] * width)  # and their load
+        self.coming = ints([0] * heads)  # heads that may come and for which there is room: the first `able`
+        self.able: i64 = 0
+        self.width: i64 = max([int(shape.first[t + 1] - shape.first[t]) for t in range(fillers)] + [1])
+        places = fillers * int(self.width)
+        self.more = floats([0.0] * places)  # what heads that may come add to a filler that they fit beside,
+        self.weigh = floats([0.0] * places)  # and their load
+        self.many = ints([0] * fillers)
 
     def gained(self, saved: vec[float], paid: vec[float]) -> float:
         """Sets what each filler is worth inside rather than outside; returns what is paid if all are outside."""
@@ -64,161 +62,154 @@ class SetBound:
         """No set with the heads that are in, and some of those that may be, is worth more."""
         self.spent += 1
         self.come(room)
-        self.enlivened(room, theta)
-        bound = base + theta * room + self.spread(theta)
-        want, alive = self.want, self.alive
+        self.enliven(room, theta)
+        bound = base + theta * room
+        n: i64 = 0
+        while n < self.able:
+            bound += self.spread(self.coming[n], room, theta)
+            n += 1
+        want, many, load = self.want, self.many, self.shape.load
         t: i64 = 0
         while t < self.shape.fillers:
-            if alive[t]:
-                want[t] += self.joined(t, room)
+            if many[t]:
+                want[t] += self.joined(t, room - load[t] + TRIFLE)
             t += 1
         return bound + self.flown(flow)
 
     def come(self, room: float) -> None:
         """Tells heads that may come from those outside; who has no room left is outside as well."""
         role, rest, left, coming, load = self.role, self.rest, self.left, self.coming, self.shape.load
-        fillers, heads, takes, fits, whole = self.shape.fillers, self.heads, self.takes_, self.fits, self.whole
+        fillers, heads = self.shape.fillers, self.heads
+        able: i64 = 0
         h: i64 = 0
         while h < heads:
-            coming[h] = NEVER
             left[h] = 0.0
-            if role[h] == OUT:
+            if role[h] == MAYBE and load[fillers + h] <= room + TRIFLE:
+                coming[able] = h
+                able += 1
+            elif role[h] != IN:
                 left[h] = rest[h]
-            elif role[h] == MAYBE:
-                more = load[fillers + h]
-                if more <= room + TRIFLE:
-                    coming[h] = more
-                    takes[h] = 0.0
-                    fits[h] = 0.0
-                    whole[h] = 0.0
-                else:
-                    left[h] = rest[h]
             h += 1
+        self.able = able
 
-    def enlivened(self, room: float, theta: float) -> None:
-        """What each filler is worth by itself; it is alive if heads that fit beside it may make it worth something.
-        Heads that may come count what they could take from those, and add to them."""
-        shape, want, gain, alive, coming = self.shape, self.want, self.gain, self.alive, self.coming
-        first, partner, weight, load, there = shape.first, shape.partner, shape.weight, shape.load, self.box.pays.there
-        fillers, takes, fits, whole = shape.fillers, self.takes_, self.fits, self.whole
+    def enliven(self, room: float, theta: float) -> None:
+        """What each filler is worth by itself; it is alive if heads that fit beside it may make it worth something."""
+        shape, want, gain, alive, many = self.shape, self.want, self.gain, self.alive, self.many
+        first, partner, weight, load, coming = shape.first, shape.partner, shape.weight, shape.load, self.coming
+        fillers = shape.fillers
         t: i64 = 0
         while t < fillers:
-            worth = gain[t] - theta * load[t]
-            free = room - load[t] + TRIFLE
-            want[t] = 0.0
+            want[t] = gain[t] - theta * load[t]
+            many[t] = 0
+            t += 1
+        n: i64 = 0
+        while n < self.able:
+            i = fillers + coming[n]
+            free = room - load[i] + TRIFLE
+            k = first[i]
+            end = first[i + 1]
+            while k < end:
+                t = partner[k]
+                want[t] += weight[k] if load[t] <= free else 0.0
+                k += 1
+            n += 1
+        t = 0
+        while t < fillers:
             alive[t] = 0
-            if load[t] <= room:
-                begin = first[t]
-                end = first[t + 1]
-                hoped = worth
-                k = begin
-                while k < end and hoped <= 0.0:
-                    if coming[partner[k] - fillers] <= free:
-                        hoped += weight[k]
-                    k += 1
-                if hoped > 0.0:
-                    want[t] = worth
-                    alive[t] = 1
-                    k = begin
-                    while k < end:
-                        h = partner[k] - fillers
-                        more = coming[h]
-                        if more < NEVER:
-                            takes[h] += there[k]
-                            if more <= free:
-                                fits[h] += there[k]
-                                whole[h] += weight[k]
-                        k += 1
+            if want[t] > 0.0 and load[t] <= room:
+                alive[t] = 1
+                want[t] = gain[t] - theta * load[t]
+            else:
+                want[t] = 0.0
             t += 1
 
-    def spread(self, theta: float) -> float:
-        """Which part of what it takes or adds a head that may come tells its partners; what such heads are worth by
-        themselves."""
-        own, load, fillers, rest = self.box.own, self.shape.load, self.shape.fillers, self.rest
-        coming, takes, fits, whole, part, share = (
-            self.coming,
-            self.takes_,
-            self.fits,
-            self.whole,
-            self.part,
-            self.share,
-        )
-        total = 0.0
-        h: i64 = 0
-        while h < self.heads:
-            if coming[h] < NEVER:
-                alone = own[fillers + h] - theta * load[fillers + h]
-                taken = takes[h]
-                some = 1.0 if taken <= rest[h] else rest[h] / taken
-                part[h] = some
-                share[h] = 1.0
-                if alone > 0.0:
-                    total += alone
-                else:
-                    adds = whole[h] + some * fits[h]
-                    share[h] = 1.0 + alone / adds if adds > -alone else 0.0
-            h += 1
-        return total
+    def spread(self, h: i64, room: float, theta: float) -> float:
+        """Tells a head's partners what it may add to them, and takes from them its part of what it takes if it stays
+        outside; returns what it adds by itself."""
+        shape, want, alive, more, weigh, many = self.shape, self.want, self.alive, self.more, self.weigh, self.many
+        partner, weight, there, load = shape.partner, shape.weight, self.box.pays.here, shape.load
+        i = shape.fillers + h
+        free = room - load[i] + TRIFLE
+        alone = self.box.own[i] - theta * load[i]
+        takes = 0.0  # from all partners
+        fits = 0.0  # from those that fit beside it
+        whole = 0.0
+        first = shape.first[i]
+        end = shape.first[i + 1]
+        k = first
+        while k < end:
+            t = partner[k]
+            if alive[t]:
+                takes += there[k]
+                if load[t] <= free:
+                    fits += there[k]
+                    whole += weight[k]
+            k += 1
+        part = self.rest[h] / takes if takes > self.rest[h] else 1.0
+        whole += part * fits
+        share = 1.0
+        if alone < 0.0:
+            share = 1.0 + alone / whole if whole > -alone else 0.0
+        k = first
+        while k < end:
+            t = partner[k]
+            if alive[t]:
+                outside = part * there[k]
+                want[t] -= outside
+                if share > 0.0 and load[t] <= free:
+                    at = t * self.width + many[t]
+                    more[at] = (weight[k] + outside) * share
+                    weigh[at] = load[i]
+                    many[t] += 1
+            k += 1
+        return alone if alone > 0.0 else 0.0
 
-    def joined(self, t: i64, room: float) -> float:
-        """What heads that may come add to a filler, as far as there is room, less what they take if they do not."""
-        shape, coming, part, share, more, weigh = self.shape, self.coming, self.part, self.share, self.more, self.weigh
-        partner, weight, there, fillers = shape.partner, shape.weight, self.box.pays.there, shape.fillers
-        free = room - shape.load[t] + TRIFLE
+    def joined(self, t: i64, free: float) -> float:
+        """What heads that may come add to a filler, as far as there is room for them."""
+        more, weigh = self.more, self.weigh
+        start = t * self.width
+        end = start + self.many[t]
         least = NEVER
         second = NEVER
         total = 0.0
         loads = 0.0
         largest = 0.0
-        taken = 0.0
-        count: i64 = 0
-        k = shape.first[t]
-        end = shape.first[t + 1]
+        k = start
         while k < end:
-            h = partner[k] - fillers
-            size = coming[h]
-            if size < NEVER:
-                outside = part[h] * there[k]
-                taken += outside
-                adds = (weight[k] + outside) * share[h]
-                if size <= free and adds > 0.0:
-                    more[count] = adds
-                    weigh[count] = size
-                    count += 1
-                    total += adds
-                    loads += size
-                    if adds > largest:
-                        largest = adds
-                    if size < least:
-                        second = least
-                        least = size
-                    elif size < second:
-                        second = size
+            adds = more[k]
+            size = weigh[k]
+            total += adds
+            loads += size
+            if adds > largest:
+                largest = adds
+            if size < least:
+                second = least
+                least = size
+            elif size < second:
+                second = size
             k += 1
         if loads <= free:
-            return total - taken
-        if least + second > free:
-            return largest - taken
-        return self.packed(count, free) - taken
+            return total
+        return largest if least + second > free else self.packed(start, end, free)
 
-    def packed(self, count: i64, free: float) -> float:
+    def packed(self, start: i64, end: i64, free: float) -> float:
         """The densest first, and a part of the one that is too large."""
         more, weigh = self.more, self.weigh
         total = 0.0
-        while count > 0:
-            best: i64 = 0
-            j: i64 = 1
-            while j < count:
-                if more[j] * weigh[best] > more[best] * weigh[j]:
-                    best = j
-                j += 1
+        while start < end:
+            best = start
+            k = start + 1
+            while k < end:
+                if more[k] * weigh[best] > more[best] * weigh[k]:
+                    best = k
+                k += 1
             if weigh[best] > free:
                 return total + more[best] * free / weigh[best]
             total += more[best]
             free -= weigh[best]
-            count -= 1
-            more[best] = more[count]
-            weigh[best] = weigh[count]
+            end -= 1
+            more[best] = more[end]
+            weigh[best] = weigh[end]
         return total
 
     def flown(self, flow: vec[float]) -> float:
