@@ -128,7 +128,7 @@ def test_no_set_beats_the_bound_at_any_stage(seed: int) -> None:
     count, fillers = ascent.count, ascent.fillers
     box.room = drawn.room = rng.uniform(0.2, 0.8) * float(load.sum())
     bound = SetBound(box)
-    roles = rng.choice([OUT, MAYBE, MAYBE, MAYBE, IN], count - fillers)
+    roles = rng.choice([int(role) for role in (OUT, MAYBE, MAYBE, MAYBE, IN)], count - fillers)
     inside = [fillers + int(h) for h in np.flatnonzero(roles == IN)]
     room = drawn.room - float(load[inside].sum())
     for h, role in enumerate(roles):
