@@ -88,17 +88,22 @@ def test_it_finds_more_than_a_descent_and_the_same_each_time_compiled_or_not() -
     assert all((found == runs[0][0]).all() and finished for found, finished in runs)
 
 
-def test_the_planner_takes_the_best_of_several_runs_unless_moves_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short runs, compiled or not; where a limit of moves holds, the annealing that knows it is used."""
+@pytest.mark.parametrize(("seconds", "sweeps"), [(9.0, [101, 101, 101]), (60.0, [101, 252, 252, 252, 252])])
+def test_the_planner_takes_the_best_of_several_runs_unless_moves_are_limited(
+    seconds: float, sweeps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short runs, compiled or not, slower ones with more time; with a limit of moves, annealing that knows it."""
     for name, value in (("COMPILED", True), ("LONG_STEPS", 100_000), ("MORE_SWEEPS", 2), ("LONG_RUNS", 3)):
         monkeypatch.setattr(long_runs, name, value)
     arrays, start = drawn(1)
-    time = Deadline.after(60.0, clock())
+    time = Deadline.after(seconds, clock())
     best = price(arrays, LongRuns(arrays, start, time, None).best()).objective
     with ThreadPoolExecutor(2) as executor:
         helped = LongRuns(arrays, start, time, Helpers(executor, 2)).best()
     assert price(arrays, helped).objective == best
-    single = [long_anneal.long_anneal(arrays, start, 101, long_runs.SEED + run, time)[0] for run in range(3)]
+    single = [
+        long_anneal.long_anneal(arrays, start, count, long_runs.SEED + run, time)[0] for run, count in enumerate(sweeps)
+    ]
     assert best <= min(price(arrays, found).objective for found in single) < price(arrays, start).objective
     kept = replace(arrays, present=start, goal=replace(arrays.goal, max_moves=2))
     assert price(kept, LongRuns(kept, start, time, None).best()).fits

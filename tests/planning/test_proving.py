@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from metromq.lab.delegation.instances import Family, draw
 from metromq.planning import proving
 from metromq.planning.arrays import Arrays, Floats, compile_arrays, price
+from metromq.planning.device_bound import IN, MAYBE, OUT, SetBound
 from metromq.planning.device_proof import Proof
-from metromq.planning.device_sets import Box, Pays, Shape
+from metromq.planning.device_sets import Box, Pays, Shape, floats
 from metromq.planning.model import Problem
 from metromq.planning.proving import Bounding
 from metromq.planning.sets import sides
@@ -98,6 +99,49 @@ def test_the_local_search_prices_its_sets_right(problem: Problem, seed: int) -> 
     assert abs(worth - drawn.worth(tuple(drawn.box.members()))) <= CLOSE * drawn.scale
     assert worth <= drawn.best() + CLOSE * drawn.scale
     assert drawn.box.used <= drawn.room * (1 + CLOSE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(7), st.integers(0, 1000))
+def test_a_change_is_worth_what_it_changes(problem: Problem, seed: int) -> None:
+    """For every container and every set; and who only asks for more than that is told no other figure."""
+    drawn = Drawn(compile_arrays(problem), seed)
+    box, count, tiny = drawn.box, drawn.ascent.count, CLOSE * drawn.scale
+    for size in range(count + 1):
+        for chosen in itertools.combinations(range(count), size):
+            box.put(list(chosen))
+            before = drawn.worth(chosen)
+            for i in range(count):
+                after = drawn.worth(tuple(sorted({*chosen} ^ {i})))
+                assert abs(box.change(i) - (after - before)) <= tiny
+                if i not in chosen:
+                    assert abs(box.added(i, after - before - tiny) - (after - before)) <= tiny
+                    assert box.added(i, after - before + tiny) <= after - before + tiny
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_no_set_beats_the_bound_at_any_stage(seed: int) -> None:
+    """Whatever heads are in, out or may come, however much room there is and whatever it costs."""
+    rng = np.random.default_rng(seed)
+    drawn = Drawn(compile_arrays(draw(Family(3, 3, 5, utilisation=0.8, workload_ratio=0.7), rng)), seed)
+    ascent, box, load = drawn.ascent, drawn.box, drawn.ascent.load
+    count, fillers = ascent.count, ascent.fillers
+    box.room = drawn.room = rng.uniform(0.2, 0.8) * float(load.sum())
+    bound = SetBound(box)
+    roles = rng.choice([int(role) for role in (OUT, MAYBE, MAYBE, MAYBE, IN)], count - fillers)
+    inside = [fillers + int(h) for h in np.flatnonzero(roles == IN)]
+    room = drawn.room - float(load[inside].sum())
+    for h, role in enumerate(roles):
+        bound.role[h] = int(role)
+    box.put(inside)
+    base = float(drawn.own[inside].sum()) - bound.gained(box.saved, box.paid)
+    flow = floats([0.0] * len(ascent.weight))
+    costs = np.concatenate([[0.0], np.geomspace(0.02, 3.0, 20)]) * drawn.scale / float(load.mean())
+    open_ends = [i for i in range(count) if i < fillers or roles[i - fillers] == MAYBE]
+    sets = (tuple(inside) + c for n in range(len(open_ends) + 1) for c in itertools.combinations(open_ends, n))
+    best = max((drawn.worth(c) for c in sets if load[list(c)].sum() <= drawn.room), default=-np.inf)
+    if room >= 0:
+        assert min(bound.bounded(base, room, float(cost), flow) for cost in costs) >= best - CLOSE * drawn.scale
 
 
 def bound_of(arrays: Arrays, target: float, helpers: Helpers | None = None) -> float:

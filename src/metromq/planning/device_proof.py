@@ -1,5 +1,7 @@
 """The most that a set of a device can be worth: branch and bound on heads, then on fillers, in loops for mypyc."""
 
+from typing import Final
+
 from librt.vecs import vec
 from mypy_extensions import i64
 
@@ -7,7 +9,7 @@ from metromq.planning.device_bound import IN, MAYBE, OUT, SetBound
 from metromq.planning.device_sets import Box, floats, ints
 from metromq.planning.timing import Deadline
 
-LEFT_OUT: i64 = 2  # what a filler may be, beside open (0) and inside (1)
+LEFT_OUT: Final[i64] = 2  # what a filler may be, beside open (0) and inside (1)
 WALK, STEP = 6, 1.15  # prices of room that a bound tries at most, and by which factor they differ
 REACH = 0.004  # by room: so far above what matters, other prices of room are not tried for a head that may come
 FILLS = 2_000  # steps on the fillers of one set of heads
@@ -33,7 +35,7 @@ class Proof(SetBound):
         """More than this no set is worth; `value` and `best` are of the best set it came by."""
         fillers = self.shape.fillers
         nothing = floats([0.0] * int(fillers))
-        flow = floats([0.0] * len(self.shape.partner))
+        flow = floats([0.0] * int(self.shape.first[fillers]))
         pairs = 0.0
         for k in range(self.shape.first[fillers]):
             pairs += self.shape.weight[k]
@@ -192,6 +194,7 @@ class Proof(SetBound):
             while t < fillers:
                 want[t] = gain[t] - theta * load[t] if state[t] == 0 and load[t] <= room else 0.0
                 t += 1
+            self.come(room)
             bound = value + theta * room + self.flown(flow)
             used = 0.0
             t = 0

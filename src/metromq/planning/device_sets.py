@@ -11,6 +11,8 @@ from mypy_extensions import i64
 
 MOST = 40  # sets remembered
 STEPS = 60  # of a climb, at most; few take more than ten
+LEAST: Final = 1e-6  # that a change must be worth
+NOTHING: Final = -1e300
 MULTIPLIER: Final[i64] = 48_271  # of Park and Miller's generator
 MODULUS: Final[i64] = 2_147_483_647
 
@@ -36,6 +38,7 @@ class Shape:
         self.partner = ints(partner)
         self.weight = floats(weight)  # what a pair saves on one device
         self.third = third  # what a third hop costs, by the first
+        self.thirds = floats([third * one for one in weight])
 
 
 class Pays:
@@ -61,6 +64,8 @@ class Box:
         self.inside = ints([0] * len(shape.load))
         self.saved = floats(nothing)  # what a container's pairs with the set are worth
         self.paid = floats(nothing)  # what the device pays for it if it is outside, before the price
+        self.slack = floats(nothing)  # what the price leaves to be paid for a container outside,
+        self.slack3 = floats(nothing)  # and for its third hop
         self.used = 0.0
         self.value = 0.0
         self.pool: list[list[int]] = [[]]
@@ -83,12 +88,15 @@ class Box:
     def put(self, members: list[int]) -> None:
         """A set from scratch."""
         count = self.shape.count
-        inside, saved, paid = self.inside, self.saved, self.paid
+        inside, saved, paid, slack, slack3 = self.inside, self.saved, self.paid, self.slack, self.slack3
+        cap, cap3 = self.cap, self.cap3
         i: i64 = 0
         while i < count:
             inside[i] = 0
             saved[i] = 0.0
             paid[i] = 0.0
+            slack[i] = cap[i]
+            slack3[i] = cap3[i]
             i += 1
         self.used = self.value = 0.0
         for m in members:
@@ -96,83 +104,121 @@ class Box:
 
     def change(self, i: i64) -> float:
         """What it is worth to take container i in, or out."""
-        shape, pays = self.shape, self.pays
+        return self.lost(i) if self.inside[i] else self.added(i, NOTHING)
+
+    def added(self, i: i64, above: float) -> float:
+        """What it is worth to take container i in; if that is not more than `above`, anything that is not either."""
+        shape = self.shape
+        saved, slack, slack3 = self.saved, self.slack, self.slack3
+        gain = self.own[i] + saved[i] + min(self.cap[i], self.paid[i])
+        if self.cap3[i] > 0.0:
+            gain += min(self.cap3[i], shape.third * saved[i])
+        if gain <= above:
+            return gain
+        partner, there = shape.partner, self.pays.there
+        k = shape.first[i]
+        end = shape.first[i + 1]
+        while k < end:
+            left = slack[partner[k]]
+            gain -= there[k] if there[k] < left else left
+            k += 1
+        if i >= shape.fillers and shape.third > 0.0 and gain > above:
+            thirds = shape.thirds
+            k = shape.first[i]
+            while k < end:
+                left = slack3[partner[k]]
+                gain -= thirds[k] if thirds[k] < left else left
+                k += 1
+        return gain
+
+    def lost(self, i: i64) -> float:
+        """What it is worth to take container i out."""
+        shape = self.shape
         inside, saved, paid, cap, cap3 = self.inside, self.saved, self.paid, self.cap, self.cap3
-        partner, weight, there, third = shape.partner, shape.weight, pays.there, shape.third
-        sign = -1.0 if inside[i] else 1.0
-        gain = self.own[i] + saved[i] + min(cap[i], paid[i])
+        partner, there, third, thirds = shape.partner, self.pays.there, shape.third, shape.thirds
+        gain = -self.own[i] - saved[i] - min(cap[i], paid[i])
         if cap3[i] > 0.0:
-            gain += min(cap3[i], third * saved[i])
-        more = 0.0
+            gain -= min(cap3[i], third * saved[i])
         k = shape.first[i]
         end = shape.first[i + 1]
         while k < end:
             j = partner[k]
             if not inside[j]:
-                most = cap[j]
-                if most > 0.0:
-                    now = paid[j]
-                    then = now + sign * there[k]
-                    more += (then if then < most else most) - (now if now < most else most)
-                most = cap3[j]
-                if most > 0.0:
-                    now = third * saved[j]
-                    then = now + sign * third * weight[k]
-                    more += (then if then < most else most) - (now if now < most else most)
+                over = paid[j] - cap[j]
+                gain += there[k] - over if 0.0 < over < there[k] else 0.0 if over > 0.0 else there[k]
+                if cap3[j] > 0.0:
+                    over = third * saved[j] - cap3[j]
+                    gain += thirds[k] - over if 0.0 < over < thirds[k] else 0.0 if over > 0.0 else thirds[k]
             k += 1
-        return sign * gain - more
+        return gain
 
     def flip(self, i: i64, change: float) -> None:
-        shape = self.shape
-        partner, weight, there = shape.partner, shape.weight, self.pays.there
-        saved, paid = self.saved, self.paid
-        sign = -1.0 if self.inside[i] else 1.0
-        self.inside[i] = 0 if self.inside[i] else 1
+        shape, inside = self.shape, self.inside
+        partner, weight, there, third = shape.partner, shape.weight, self.pays.there, shape.third
+        saved, paid, slack, slack3, cap, cap3 = self.saved, self.paid, self.slack, self.slack3, self.cap, self.cap3
+        sign = -1.0 if inside[i] else 1.0
+        inside[i] = 0 if inside[i] else 1
         self.used += sign * shape.load[i]
+        slack[i] = 0.0 if inside[i] else max(cap[i] - paid[i], 0.0)
+        slack3[i] = 0.0 if inside[i] else max(cap3[i] - third * saved[i], 0.0)
         k = shape.first[i]
         end = shape.first[i + 1]
         while k < end:
             j = partner[k]
             saved[j] += sign * weight[k]
             paid[j] += sign * there[k]
+            if not inside[j]:
+                slack[j] = max(cap[j] - paid[j], 0.0)
+                slack3[j] = max(cap3[j] - third * saved[j], 0.0)
             k += 1
         self.value += change
 
     def climb(self) -> None:
         """One container more, less, or instead of another, as long as that is worth something."""
-        count, load, inside = self.shape.count, self.shape.load, self.inside
+        count, inside = self.shape.count, self.inside
         for _ in range(STEPS):
-            best = 1e-6
+            best = LEAST
             one: i64 = -1
             other: i64 = -1
             i: i64 = 0
             while i < count:
-                if inside[i] or self.used + load[i] <= self.room:
-                    change = self.change(i)
+                if inside[i]:
+                    change = self.lost(i)
                     if change > best:
                         best, one = change, i
                 i += 1
+            newcomer = self.newcomer(-1, best)
+            if newcomer >= 0:
+                one = newcomer
             i = 0
             while one < 0 and i < count:
                 if inside[i]:
-                    without = self.change(i)
+                    without = self.lost(i)
                     self.flip(i, without)
-                    j: i64 = 0
-                    while j < count:
-                        if j != i and not inside[j] and self.used + load[j] <= self.room:
-                            change = without + self.change(j)
-                            if change > best:
-                                best, one, other = change, i, j
-                        j += 1
+                    other = self.newcomer(i, LEAST - without)
                     self.flip(i, self.change(i))
-                    if one >= 0:
-                        break
+                    if other >= 0:
+                        one = i
                 i += 1
             if one < 0:
                 return
             self.flip(one, self.change(one))
             if other >= 0:
                 self.flip(other, self.change(other))
+
+    def newcomer(self, but: i64, above: float) -> i64:
+        """The container that is worth most if it comes in, if that is more than `above`; else -1."""
+        count, load, inside = self.shape.count, self.shape.load, self.inside
+        free = self.room - self.used
+        best: i64 = -1
+        j: i64 = 0
+        while j < count:
+            if not inside[j] and load[j] <= free and j != but:
+                change = self.added(j, above)
+                if change > above:
+                    above, best = change, j
+            j += 1
+        return best
 
     def drawn(self, below: i64) -> i64:
         self.state = self.state * MULTIPLIER % MODULUS

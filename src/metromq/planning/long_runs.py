@@ -13,6 +13,8 @@ from metromq.planning.timing import Deadline, Helpers, ready
 SEED = 1  # of the first: the same problem gets the same plan
 MORE_SWEEPS = 2_000  # of the annealing by numpy, where the long one has to be plain Python or may not move everything
 LONG_STEPS, LONG_SWEEPS, LONG_RUNS = 20_000_000, 10_000, 6  # at most; single runs end up to 0.5 % above the best
+PATIENT_S = 10.0  # with so much time, fewer runs that cool more slowly: they end nearer to the best
+PATIENT, PATIENT_RUNS = 2.5, 4  # by how much, and how many; after one that also ends where others keep us waiting
 
 Found = tuple[Ints, bool]  # a placement, and whether the run came to its end
 
@@ -28,13 +30,15 @@ class LongRuns:
     def __init__(self, arrays: Arrays, start: Ints, time: Deadline, helpers: Helpers | None) -> None:
         self.arrays, self.start, self.time = arrays, start, time
         self.long = COMPILED and arrays.goal.max_moves is None
-        self.sweeps = min(LONG_SWEEPS, LONG_STEPS // (STEPS * max(arrays.count, 1)) + 1)
+        short = min(LONG_SWEEPS, LONG_STEPS // (STEPS * max(arrays.count, 1)) + 1)
+        patient = time.left() >= PATIENT_S
+        self.sweeps = [short, *[int(PATIENT * short)] * PATIENT_RUNS] if patient else [short] * LONG_RUNS
         self.there: list[Future[Found]] = []
         if helpers is not None and self.long:
             submit = helpers.executor.submit
             self.there = [
-                submit(run_there, arrays, start, self.sweeps, SEED + run, time.clock, time.at)
-                for run in range(LONG_RUNS)
+                submit(run_there, arrays, start, sweeps, SEED + run, time.clock, time.at)
+                for run, sweeps in enumerate(self.sweeps)
             ]
 
     def best(self) -> Ints:
@@ -42,7 +46,7 @@ class LongRuns:
         if not self.long:
             return anneal(self.arrays, self.start, MORE_SWEEPS, np.random.default_rng(SEED), self.time)[0]
         best = self.start
-        for run in range(LONG_RUNS):
+        for run in range(len(self.sweeps)):
             found = self._here(run) if not self.there else self._there(self.there[run])
             if found is None:
                 break
@@ -57,7 +61,7 @@ class LongRuns:
         return anneal(self.arrays, best, 0, np.random.default_rng(SEED), self.time)[0]  # downhill, as far as it goes
 
     def _here(self, run: int) -> Found:
-        return long_anneal(self.arrays, self.start, self.sweeps, SEED + run, self.time)
+        return long_anneal(self.arrays, self.start, self.sweeps[run], SEED + run, self.time)
 
     def _there(self, work: Future[Found]) -> Found | None:
         while not work.done():

@@ -28,7 +28,7 @@ SEED = 1  # of that annealing: the same problem gets the same plan
 FAR = 0.05  # a bound by pairs farther than this from the plan is worth a bound by sets
 SETS_FROM = 400  # containers times devices; smaller problems are solved by the tree before sets say much
 SETS_MOST = 300  # containers; beyond, a round takes minutes
-SETS_PART, MORE_PART = 0.98, 0.2  # of the time left, for the bound by sets and for more annealing before it
+SETS_PART, MORE_PART = 0.98, 0.25  # of the time left, for the bound by sets and for more annealing before it
 
 
 @dataclass(frozen=True, slots=True)

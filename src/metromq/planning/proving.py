@@ -17,7 +17,7 @@ from metromq.planning.sets import sides
 from metromq.planning.timing import Deadline, Helpers, ready
 from metromq.planning.two_sided import Ascent
 
-ROUNDS = 1_200  # of prices; more of them gain little
+ROUNDS = 1_600  # of prices; more of them gain little
 CLIMB_PART = 0.3  # of the time left, at most, for the prices
 OFTEN, LOOK_KICKS = 75, 100  # rounds between two longer looks for sets, and new starts in such a look
 ROUGH, FINE = 5e-3, 6e-4  # of the price: what a search may miss on a device at first, then
