@@ -268,6 +268,45 @@ def test_what_goes_to_the_broker_that_a_client_has_left_may_be_overtaken_while_t
     assert rules(seen) == expected
 
 
+def called_again(broker: str = "b1", let_in: bool = False, fault: str = "pause #1", sent: float = 6.0) -> Seen:
+    """As `overtaken`, of a client that calls at 5.0 and once more at 7.0, without a broker of before in between."""
+    seen = city()
+    connect(seen, "s", broker, 5.0)
+    if not let_in:
+        seen.connections[-1].opened = FOREVER
+    connect(seen, "s", broker, 7.0)
+    publish(seen, "one", sent)
+    publish(seen, "two", sent + 0.001)
+    if fault:
+        broken(seen, 4.99, fault)
+    deliver(seen, "s", "two", 7.05 + max(0.0, sent - 7.0))
+    deliver(seen, "s", "one", 9.0)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (called_again(), set()),
+        (called_again(sent=7.01 + 0.5 * LAG_S), set()),
+        (called_again(sent=7.01 + 2 * LAG_S), {"order"}),
+        (called_again(let_in=True), {"order"}),
+        (called_again(fault=""), {"order"}),
+        (called_again("b0"), {"order"}),
+    ],
+    ids=[
+        "the broker did not answer at first",
+        "within the lag",
+        "later",
+        "it was let in at once",
+        "nothing is broken",
+        "it is where it was",
+    ],
+)
+def test_who_calls_the_same_broker_again_until_it_is_let_in_is_moving_still(seen: Seen, expected: set[str]) -> None:
+    assert rules(seen) == expected
+
+
 def test_a_stand_in_that_cannot_know_may_choose_once_more() -> None:
     assert rules(broken(group("geographic", "0/0/0/0/a", "g", "h"), 4.9)) == set()
 

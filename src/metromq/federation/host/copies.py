@@ -162,8 +162,9 @@ class Copies(RemoteCheck):
         shares = [*route.shares, *(share for hop in route.hops for share in hop.shares)]
         if shares:
             self._inbox.shared(origin, number, shares, is_marked)
-        if shares and is_marked:
-            self._chose(origin, number, route.hops)
+            # Also what a stand-in hands to us without a mark leaves us with one.
+            marked = (hop for hop in route.hops if is_marked or (hop.check and hop.stage != RELAY))
+            self._chose(origin, number, marked)
         if entry is not None and entry.shares_done:
             self._inbox.shared_elsewhere(origin, number, entry.shares_done)
         if route.left:

@@ -363,11 +363,18 @@ class Contract:
     def _moves(self, client: str) -> list[tuple[float, float]]:
         """When the client asked another broker than before, and when that one let it in: until then the session came.
 
-        If it did not, the time of asking stands for both.
+        If it did not, the time of asking stands for both; who then asks the same broker again is moving still.
         """
-        connections = self._by_client[client]
-        moves = [two for one, two in pairwise(connections) if one.broker != two.broker]
-        return [(one.asked, one.opened if one.opened < FOREVER else one.asked) for one in moves]
+        begin = FOREVER
+        moves: list[tuple[float, float]] = []
+        for one, two in pairwise(self._by_client[client]):
+            if one.broker != two.broker:
+                begin = two.asked
+            elif one.opened < FOREVER:
+                begin = FOREVER
+            if begin < FOREVER:
+                moves.append((begin, two.opened if two.opened < FOREVER else two.asked))
+        return moves
 
     def _is_troubled(self, start: float, end: float) -> bool:
         return any(begun <= end and over >= start for begun, over in self._troubles)
