@@ -166,6 +166,14 @@ def test_like_the_brokers_decoder_whatever_a_record_holds() -> None:
     assert {*MESSAGE_SIGHTS, *TARGET_SIGHTS, *RECORD_SIGHTS} - hold_twins_together() == set()
 
 
+def test_the_generator_knows_every_field_of_a_message() -> None:
+    """A new field needs values of its own above, and sights that ask whether they were met."""
+    fields = {name for name in dir(Message("t", b"")) if not name.startswith("_")} - {"named"}
+    generated = {"topic", "payload", "qos", "retain", "properties", "expires_at_us", "time_us", "publisher", "kind"}
+    given_by_the_journal = {"offset"}
+    assert fields == generated | {"origin", "origin_offset", "arrived_us"} | given_by_the_journal
+
+
 def test_the_twins_find_a_decoder_that_does_not_know_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug is the one that was there: until notes were generated, nobody saw it."""
     without_notes(monkeypatch)

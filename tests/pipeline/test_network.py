@@ -312,6 +312,11 @@ def test_options_of_the_network_are_checked(name: str, value: str, words: str) -
         NetworkOptions({"brokers": "h", name: value})
 
 
+def test_a_stream_starts_at_one_place() -> None:
+    with pytest.raises(UsageError, match="not at both"):
+        NetworkOptions({"brokers": "h", "startingOffsets": "latest", "startingTimestamp": "2026-11-18T00:00:00Z"})
+
+
 def test_over_tls(city: Path, tmp_path: Path) -> None:
     made = make_certificates(tmp_path / "certificates")
     door = Listener("tls", "127.0.0.1", 0, cert_file=made.server.cert, key_file=made.server.key)

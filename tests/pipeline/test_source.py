@@ -17,8 +17,9 @@ from metromq.config import Config, JournalConfig, Listener
 from metromq.errors import UsageError
 from metromq.journal import Journal, JournalReader
 from metromq.journal.identity import read_id
+from metromq.pipeline.option_values import check_spelling
 from metromq.pipeline.publish import Sink
-from metromq.pipeline.source import JournalOptions, JournalStreamReader, read_slice, share
+from metromq.pipeline.source import READ_OPTIONS, JournalOptions, JournalStreamReader, read_slice, share
 from metromq.protocol.session.records import decode_message
 from tests.certificates import make_certificates
 from tests.pipeline.data import bodies, fill, journal_of
@@ -152,6 +153,16 @@ def test_offsets_that_are_gone(tmp_path: Path) -> None:
 def test_options_are_checked(options: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         JournalOptions(options)
+
+
+@pytest.mark.parametrize("option", ["startingOffset", "startingoffset", "max_rows_per_batch", "failOnDataloss "])
+def test_a_misspelt_option_is_named(option: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no option .*; did you mean"):
+        check_spelling({"path": "x", option: "1"}, READ_OPTIONS)
+
+
+def test_options_of_ours_and_of_spark_are_not_misspelt() -> None:
+    check_spelling({*READ_OPTIONS, *(name.lower() for name in READ_OPTIONS), "checkpointLocation"}, READ_OPTIONS)
 
 
 def test_a_path_without_journals_is_named(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ class NetworkOptions:
         self.fail_on_loss = truth(options, "failOnDataLoss", True)
         self.starting = _starting(options.get("startingOffsets", "earliest"))
         stamp = options.get("startingTimestamp")
+        if stamp is not None and "startingOffsets" in options:
+            raise UsageError("a stream starts at startingOffsets or at startingTimestamp, not at both")
         self.since_us = None if stamp is None else _timestamp(stamp)
         self._by_broker: dict[str, BrokerPlace] = {}
 

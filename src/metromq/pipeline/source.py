@@ -32,13 +32,27 @@ from metromq.pipeline.decode import decode_records
 from metromq.pipeline.journals import journals
 from metromq.pipeline.keys import JournalKey, place_key, place_name
 from metromq.pipeline.network import NetworkOptions, NetworkSlice, NobodyAnswers, read_over_network
-from metromq.pipeline.option_values import truth, whole_number
+from metromq.pipeline.option_values import check_spelling, truth, whole_number
 from metromq.pipeline.publish import Sink, publish_rows
 from metromq.pipeline.schemas import LANDED_MESSAGES
 
 NAME: Final = "metromq"
 _CHUNK_ROWS: Final = 50_000
 _CHUNK_BYTES: Final = 32 << 20
+READ_OPTIONS: Final = (
+    "path",
+    "broker",
+    "brokers",
+    "username",
+    "password",
+    "tls",
+    "cafile",
+    "startingOffsets",
+    "startingTimestamp",
+    "maxRowsPerBatch",
+    "rowsPerPartition",
+    "failOnDataLoss",
+)
 
 
 class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
@@ -65,6 +79,7 @@ class JournalSource(DataSource):  # type: ignore[misc]  # pyspark is not followe
         return JournalStreamReader(self._read_options())
 
     def _read_options(self) -> "JournalOptions | NetworkOptions":
+        check_spelling(self.options, READ_OPTIONS)
         return NetworkOptions(self.options) if "brokers" in self.options else JournalOptions(self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> "MessageWriter":
