@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metromq.federation.links.batch import CHECK, LinkMessage
-from metromq.federation.stages import FINAL, OWNER
+from metromq.federation.links.frames import Announcement, Interest
+from metromq.federation.stages import FINAL, HANDOVER, OWNER
 from tests.federation.host.one_host import OneHost, from_peer
 
 COUNT = 6
@@ -73,3 +74,17 @@ def test_what_an_owner_gets_it_distributes() -> None:
     world.batch("b1", [LinkMessage(from_peer("0/t", b"x", "b1", 1), OWNER, 1)])
     assert world.got("s") == ["x"]
     assert [copy.backlog.peer for copy in world.host.answers.copier().copies(from_peer("1/t", b"", "", -1))] == ["b1"]
+
+
+def test_a_home_and_its_stand_in_may_choose_each_others_members_at_once() -> None:
+    """What the home was handed had no mark, what it sends back has one: of the two choices one must count, once."""
+    world = OneHost("geographic")
+    share = "$share/g/0/t"
+    world.host.node.exchange.interest.apply("b1", Interest(False, (Announcement(share, 1, 0),), ()))
+    message = from_peer("0/t", b"x", "b2", 1)
+    world.batch("b1", [LinkMessage(message, HANDOVER, 1, 0, served=("b1", "b2"))])
+    world.subscribe("m", share)
+    for sequence in (2, 3):
+        again = from_peer("0/t", b"x", "b2", 1)
+        world.batch("b1", [LinkMessage(again, FINAL, sequence, CHECK, served=("b0",), shares=(share,))])
+    assert world.got("m") == ["x"]
