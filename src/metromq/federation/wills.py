@@ -35,7 +35,8 @@ class Wills:
         self._directory = directory
         self._up = up
         self._own: dict[str, tuple[WillTold, int]] = {}  # of our clients, and when it was told
-        self._told: dict[str, str] = {}  # the broker that knows
+        self._told: dict[str, str] = {}  # the broker that knows,
+        self._told_before: dict[str, set[str]] = {}  # and those that knew when others were away, and have it still
         self._kept: dict[str, dict[str, _Kept]] = {}  # for peers
         self._bytes: dict[str, int] = {}
         self._fired: dict[str, dict[str, int]] = {}  # for peers that do not know yet
@@ -49,17 +50,33 @@ class Wills:
 
     def left(self, will: WillTold, now_us: int) -> list[Effect]:
         """A client connected with a will, or is lost and the will waits for its delay."""
+        effects = self._take_back(will.client)
         self._own[will.client] = (will, now_us)
-        return self._tell(will.client, now_us)
+        return effects + self._tell(will.client, now_us)
 
     def dropped(self, client: str) -> list[Effect]:
         """The client said goodbye, or its will has been published."""
+        effects = self._take_back(client)
         own, keeper = self._own.pop(client, None), self._told.pop(client, "")
-        return [Send(keeper, WillDropped(client, own[0].time_us))] if own is not None and keeper in self._up else []
+        if own is not None and keeper in self._up:
+            effects.append(Send(keeper, WillDropped(client, own[0].time_us)))
+        return effects
+
+    def _take_back(self, client: str) -> list[Effect]:
+        """From those that are not its keeper any more, which might fire it when they take us for lost."""
+        if client not in self._own:
+            return []
+        dropped = WillDropped(client, self._own[client][0].time_us)
+        earlier = self._told_before.pop(client, ())
+        return [Send(keeper, dropped) for keeper in sorted(earlier) if keeper in self._up]
 
     def _tell(self, client: str, now_us: int) -> list[Effect]:
         will, since_us = self._own[client]
-        keeper = self._told[client] = self._directory.heir_of(client, self._name)
+        before, keeper = self._told.get(client, ""), self._directory.heir_of(client, self._name)
+        self._told[client] = keeper
+        if before not in ("", keeper):
+            self._told_before.setdefault(client, set()).add(before)
+        self._told_before.get(client, set()).discard(keeper)
         return [Send(keeper, _aged(will, now_us - since_us))] if keeper in self._up else []
 
     # Peers come and go.
