@@ -163,6 +163,6 @@ def test_a_session_that_moves_all_the_time_loses_nothing(tmp_path: Path, routing
         outcome = play(live, Plan(messages=2000, rate=300, dies=3, dies_at=400, back_at=1600))
     assert outcome.moves > 10
     assert outcome.lost == []
-    # Where the machine is so busy that a broker counts as away, the client is told, and what came may come again. So may
+    # On a machine so busy that a broker counts as away the client is told, and what came may come again. So may
     # what it had not confirmed with PUBCOMP when it left (docs/guarantees.md, Open).
     assert outcome.told_anew or len(outcome.doubled) <= INFLIGHT
